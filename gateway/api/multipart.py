@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _MAX_HEAD = 16 << 10  # bytes of the headers of a part
 _MAX_VALUE = 1 << 10  # bytes of the field
 _MULTIPART = "multipart/form-data"
+_BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)")  # a line end for some servers
+_BOUNDARY = re.compile(r"[ !#-\[\]-~]+").fullmatch  # no quotes, which need escapes
 _FOLD = re.compile(rb"\r\n[ \t]+")  # a header that goes on in the next line
 # All that some server may read as the header of the field.  A name in the extended syntax (`name*`) may be any.
 _DISPOSITION = rb'(?m)^(?i:content-disposition)[ \t]*:.*;\s*(?i:name)\s*(?:\*|=\s*"?%b"?\s*(?:;|$))'
@@ -27,16 +29,25 @@ def boundary_of(content_type: str) -> bytes:
     header = Message()
     header["content-type"] = content_type
     boundary = header.get_param("boundary")
-    if header.get_content_type() != _MULTIPART or not isinstance(boundary, str):
+    if header.get_content_type() != _MULTIPART or not (isinstance(boundary, str) and _BOUNDARY(boundary)):
         message = f"The content type '{content_type}' is not supported. Send {_MULTIPART} with a boundary."
         raise UnsupportedMediaType(message, code="unsupported_content_type")
-    return boundary.encode("latin-1", "replace")
+    return boundary.encode()
+
+
+def content_type_of(boundary: bytes) -> str:
+    """Return the content type of a body with this boundary; servers disagree on which of two boundaries counts."""
+    header = Message()
+    header["content-type"] = _MULTIPART
+    header.set_param("boundary", boundary.decode(), requote=False)
+    return header["content-type"]
 
 
 class FieldFinder:
     """Find a text field: `feed` the body; `ended` is True behind its last part.
 
-    Servers disagree on which of two fields with one name counts, so a body with two is refused.
+    Servers disagree on which of two fields with one name counts, so a body with two is refused.  They also disagree on
+    line ends, so a boundary or a header is refused behind another one than CRLF.
 
     value: the field, once it has come; begin, end: its place in the body.
     """
@@ -46,7 +57,7 @@ class FieldFinder:
     ended = False
 
     def __init__(self, boundary: bytes, name: str) -> None:
-        self._delimiter = b"\r\n--" + boundary
+        self._delimiter = b"--" + boundary
         self._disposition = re.compile(_DISPOSITION % re.escape(name.encode()))
         self._name = name
         self._buffer, self._offset = b"\r\n", -2  # the first boundary has no line before it
@@ -55,7 +66,7 @@ class FieldFinder:
     def feed(self, data: bytes) -> None:
         """Read a piece of the body.
 
-        Raise BadRequest if the field comes twice, or if it or the headers of a part are too long.
+        Raise BadRequest for two of the field, for unclear line ends, or if the field or headers are too long.
         """
         if not self.ended:
             self._buffer += data
@@ -63,9 +74,9 @@ class FieldFinder:
             pass
 
     def _part(self) -> bool:
-        """Read a part to its end; return True if its end has come."""
-        place = self._buffer.find(self._delimiter)
-        length = len(self._buffer) - len(self._delimiter) if place < 0 else place
+        """Read a part to its end; return True if its end has come.  The line end before it is in the buffer."""
+        place = self._boundary_place()
+        length = (len(self._buffer) - len(self._delimiter) if place < 0 else place) - 3
         if self._is_field and length > _MAX_VALUE:
             raise BadRequest(
                 f"Invalid '{self._name}': longer than {_MAX_VALUE} bytes.",
@@ -74,13 +85,22 @@ class FieldFinder:
             )
         if place < 0:
             if not self._is_field:
-                self._drop(max(len(self._buffer) - len(self._delimiter) + 1, 0))
+                self._drop(max(len(self._buffer) - len(self._delimiter) - 1, 0))
             return False
         if self._is_field:
-            self.begin, self.end, self.value = self._offset, self._offset + place, self._buffer[:place]
+            self.begin, self.end, self.value = self._offset + 1, self._offset + place - 2, self._buffer[1 : place - 2]
         self._drop(place + len(self._delimiter))
         self._in_head = True
         return True
+
+    def _boundary_place(self) -> int:
+        """Return the place of the next boundary in the buffer, -1 for none."""
+        place = self._buffer.find(self._delimiter)
+        while place >= 0 and self._buffer[place - 2 : place] != b"\r\n":
+            if self._buffer[place - 1 : place] in (b"\r", b"\n"):
+                raise _invalid_form("A boundary does not follow CRLF.")
+            place = self._buffer.find(self._delimiter, place + 1)
+        return place
 
     def _head(self) -> bool:
         """Read the headers of a part; return True if they are complete."""
@@ -90,12 +110,15 @@ class FieldFinder:
             raise BadRequest(f"The headers of a part are longer than {_MAX_HEAD} bytes.", code="invalid_value")
         if place < 0 or self.ended:
             return False
-        self._is_field = bool(self._disposition.search(_FOLD.sub(b" ", self._buffer[:place])))
+        head = self._buffer[:place]
+        if _BARE.search(head):
+            raise _invalid_form("A header of a part does not end with CRLF.")
+        self._is_field = bool(self._disposition.search(_FOLD.sub(b" ", head)))
         if self._is_field and self._is_found:
             message = f"The multipart body has two fields '{self._name}'. Send one."
             raise BadRequest(message, code="invalid_value", param=self._name)
         self._is_found |= self._is_field
-        self._drop(place + 4)
+        self._drop(place + 3)
         self._in_head = False
         return True
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.api.multipart import FieldFinder, boundary_of
+from gateway.api.multipart import FieldFinder, boundary_of, content_type_of
 from gateway.errors import BadRequest, UnsupportedMediaType
 
 FILE = b'--XX\r\nContent-Disposition: form-data; name="file"; filename="model"\r\n\r\n\r\n--X\r\n--\r\n'
@@ -48,6 +48,29 @@ def test_multipart_body_with_two_of_the_field_is_refused(first, second, size):
     assert found(body.removesuffix(second + END) + END, size).value == b"whisper"
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 5000])
+@pytest.mark.parametrize(
+    ("hidden", "message"),
+    [
+        (MODEL.replace(b"\r\n", b"\n") + OTHER, "A header of a part does not end with CRLF."),
+        (OTHER.replace(b"\r\n\r\n", b"\r\r\n\r\n") + MODEL, "A header of a part does not end with CRLF."),
+        (OTHER[:-2] + b"\n" + MODEL, "A boundary does not follow CRLF."),
+        (OTHER[:-2] + b"\r" + MODEL, "A boundary does not follow CRLF."),
+        (OTHER[:-4] + MODEL, "A boundary does not follow CRLF."),
+    ],
+)
+def test_multipart_body_that_hides_the_field_behind_another_line_end_is_refused(hidden, message, size):
+    with pytest.raises(BadRequest) as caught:
+        found(hidden + MODEL.replace(b"whisper", b"tiny") + END, size)
+    assert message in caught.value.problem.message and caught.value.problem.code == "invalid_value"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 5000])
+@pytest.mark.parametrize("text", [b" --XX", b"---XX--XX", b"\n\r--X\n--Y", b"\n", b"\r\n\r\n"])
+def test_multipart_part_may_hold_what_looks_like_a_boundary(text, size):
+    assert found(FILE.replace(b"--X\r\n--", text) + MODEL + END, size).value == b"whisper"
+
+
 @pytest.mark.parametrize("size", [1, 5000])
 @pytest.mark.parametrize("body", [END, FILE + OTHER + END])
 def test_multipart_body_without_the_field_ends(body, size):
@@ -79,7 +102,25 @@ def test_multipart_boundary_is_read_from_the_content_type():
     assert boundary_of('multipart/form-data; charset=utf-8; boundary="X X"') == b"X X"
 
 
-@pytest.mark.parametrize("type", ["application/json", "multipart/form-data", "", "multipart/mixed; boundary=x"])
+@pytest.mark.parametrize(
+    ("type", "sent"),
+    [
+        ("multipart/form-data; boundary=----X_1", "multipart/form-data; boundary=----X_1"),
+        ("multipart/form-data; boundary=AA; boundary=BB", "multipart/form-data; boundary=AA"),
+        ("multipart/form-data; boundary*=AA; BOUNDARY=BB; charset=utf-8", "multipart/form-data; boundary=BB"),
+        ('Multipart/Form-Data; boundary="X X"', 'multipart/form-data; boundary="X X"'),
+    ],
+)
+def test_multipart_type_has_the_boundary_that_was_read_alone(type, sent):
+    assert content_type_of(boundary_of(type)) == sent
+
+
+BOUNDARIES = [f"multipart/form-data; boundary={one}" for one in ('""', '"a\\\\b"', "\xe9", "a\tb")]
+
+
+@pytest.mark.parametrize(
+    "type", ["application/json", "multipart/form-data", "", "multipart/mixed; boundary=x", *BOUNDARIES]
+)
 def test_multipart_boundary_is_required(type):
     with pytest.raises(UnsupportedMediaType, match="Send multipart/form-data with a boundary"):
         boundary_of(type)

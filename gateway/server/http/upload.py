@@ -11,7 +11,7 @@ from typing import IO
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from gateway.api.multipart import FieldFinder, boundary_of
+from gateway.api.multipart import FieldFinder, boundary_of, content_type_of
 from gateway.api.validation import missing_parameter
 from gateway.errors import TooLarge, UnsupportedMediaType
 from gateway.server.http.request_reader import get_header
@@ -37,8 +37,8 @@ class ClientUpload:
 
     def __init__(self, http: Request, limit: int) -> None:
         """Raise UnsupportedMediaType for another type or an encoding, and TooLarge for an announced length."""
-        self.content_type = get_header(http.scope, b"content-type") or ""
-        self._finder = FieldFinder(multipart_boundary(http), "model")
+        boundary = multipart_boundary(http)
+        self.content_type, self._finder = content_type_of(boundary), FieldFinder(boundary, "model")
         length = get_header(http.scope, b"content-length")
         self._length, self._limit = None if length is None else int(length), limit
         self._check(self._length or 0)

@@ -133,6 +133,17 @@ async def test_passed_multipart_with_two_models_reaches_no_other_model(size, in_
         assert (await transcribe(site, form(size))).status_code == 200
 
 
+@pytest.mark.parametrize("in_chunks", [True, False])
+async def test_passed_multipart_with_two_boundaries_reaches_no_other_model(in_chunks):
+    body, both = form(10), "multipart/form-data; boundary=XX; boundary=YY"
+    async with listening(TEXT) as site:
+        sent = pieces(body) if in_chunks else body
+        answer = await site.client.post(TRANSCRIPTS, content=sent, headers={"content-type": both})
+        (post,) = site.upstream.posts
+    assert (answer.status_code, post.body) == (200, body)
+    assert post.headers["content-type"] == BOUNDARY["content-type"], "a server may take the last boundary"
+
+
 async def test_passed_image_edit_may_be_a_json_object():
     body = {"model": "m", "prompt": "Add a boat.", "images": [{"image_url": "data:image/png;base64,AAAA"}]}
     async with gateway(TEXT, TEXT, model={"upstream_model": "flux"}) as site:
