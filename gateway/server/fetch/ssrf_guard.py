@@ -35,6 +35,8 @@ _METADATA = tuple(
         ),
     )
 )
+# Networks of addresses that end with an IPv4 address, to which the system or a router sends their packets.
+_EMBEDDING = tuple(map(IPv6Network, ("::/96", "::ffff:0:0/96", "64:ff9b::/96")))
 # Special-purpose addresses of the IANA registries that `is_global` counts as public in some version of Python.
 _SPECIAL_4 = tuple(
     map(
@@ -86,11 +88,19 @@ def address_filter(networks: Iterable[str], ports: Collection[int]) -> AddressFi
 
     def check(text: str, port: int) -> bool:
         address = ip_address(text.partition("%")[0])  # without the zone, which makes no other address
-        if address in _METADATA:
+        if _is_metadata(address):
             return False
         return (port in ports and is_public(address)) or any(address in network for network in known)
 
     return check
+
+
+def _is_metadata(address: IPv4Address | IPv6Address) -> bool:
+    """Return True for an address of a metadata service, also in an IPv6 address."""
+    if isinstance(address, IPv6Address):
+        embedded = any(address in network for network in _EMBEDDING)
+        address = IPv4Address(int(address) & 0xFFFFFFFF) if embedded else address.sixtofour or address
+    return address in _METADATA
 
 
 class FetchFailed(Exception):

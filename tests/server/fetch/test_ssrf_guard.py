@@ -88,10 +88,12 @@ def test_address_that_is_public_has_few_ports_and_a_network_has_all(port):
     [
         "169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16", "192.0.0.192",
         "fd00:ec2::254", "fd00:ec2:0:0:0:0:0:254", "fd00:ec2::254%eth0", "fd00:ec2::23", "fd20:ce::254",
+        "::ffff:169.254.169.254", "::ffff:a9fe:aa02", "::169.254.169.254", "64:ff9b::6464:64c8", "2002:a9fe:a9fe::1",
     ],
 )  # fmt: skip
 def test_address_of_cloud_metadata_is_refused_in_any_network(address):
     assert not address_filter(["0.0.0.0/0", "::/0", address.partition("%")[0]], PORTS)(address, 80)
+    assert address_filter(["::/0"], PORTS)("::ffff:10.1.2.3", 80) and address_filter(["::/0"], PORTS)("2002::1", 80)
 
 
 # Fetching
