@@ -12,8 +12,9 @@ from typing import Any
 from starlette.types import Message, Send
 from websockets.exceptions import ConnectionClosed
 
+from gateway.api.realtime import session_models
 from gateway.backends.openai.usage import usage_at_end
-from gateway.errors import GatewayError, Problem, UpstreamTimeout
+from gateway.errors import ClientError, GatewayError, Problem, UpstreamTimeout
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import get_header
 from gateway.server.observability.request_recorder import tee_lengths
@@ -21,8 +22,9 @@ from gateway.server.relay import response_headers
 from gateway.server.relay.passed_relay import CHOSEN, TAIL, PassThroughRelay
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.passed_socket import Close, PassedSocket
+from gateway.server.worker_thread import parsed
 
-_FAILED, _TIMED_OUT, _LEFT = 1011, 1001, 1001
+_FAILED, _TIMED_OUT, _LEFT, _REFUSED = 1011, 1001, 1001, 1008
 _SECRET = "openai-insecure-api-key."  # beginning of a subprotocol that holds a key of the client
 _USAGE = b'"usage"'
 
@@ -71,20 +73,26 @@ class PassedSession(PassThroughRelay):
         try:
             close = await self._exchange(call, route, send)
         except GatewayError as error:
-            self._fail(error.problem)
+            close = self._close_for(error)
             await _send(send, error.problem.body().replace(b"{", b'{"type":"error",', 1), text=True)
-            code = _TIMED_OUT if isinstance(error, UpstreamTimeout) else _FAILED
-            close = Close(code, error.problem.message)
         close = close.sendable()
         await send({"type": "http.response.body", "body": b"", "code": close.code, "reason": close.reason})
         await call.end(close)
+
+    def _close_for(self, error: GatewayError) -> Close:
+        """Note a failure of the backend, or a refused message of the client; return the close of the session."""
+        if isinstance(error, ClientError):
+            self._record.problem = error.problem
+            return Close(_REFUSED, error.problem.message)
+        self._fail(error.problem)
+        return Close(_TIMED_OUT if isinstance(error, UpstreamTimeout) else _FAILED, error.problem.message)
 
     async def _exchange(self, call: PassedSocket, route: BackendRoute, send: Send) -> Close:
         """Return the first close; raise GatewayError if the backend fails or a timeout passes."""
         clock, times = asyncio.get_running_loop().time, route.backend.timeouts
         self._active = clock()
         last = self._active + times.total
-        async with _running(self._to_backend(call), self._to_client(call, send)) as pumps:
+        async with _running(self._to_backend(call, route), self._to_client(call, send)) as pumps:
             done: set[asyncio.Future[Close]] = set()
             while not done:
                 limit, now = min(self._active + times.idle, last), clock()
@@ -94,8 +102,8 @@ class PassedSession(PassThroughRelay):
                 done, _ = await asyncio.wait({*pumps, self._ended}, timeout=seconds, return_when="FIRST_COMPLETED")
             return done.pop().result()
 
-    async def _to_backend(self, call: PassedSocket) -> Close:
-        """Pass on the client's messages; return its close."""
+    async def _to_backend(self, call: PassedSocket, route: BackendRoute) -> Close:
+        """Pass on the client's messages; return its close.  Raise Forbidden for another model that the key excludes."""
         while True:
             message = await self._http.receive()
             if message["type"] == "http.disconnect":
@@ -103,6 +111,9 @@ class PassedSession(PassThroughRelay):
             if not message["more_body"]:
                 return Close(message["code"], message["reason"])
             self._active = asyncio.get_running_loop().time()
+            if self._targets.is_restricted:
+                for model in await parsed(session_models, message["body"]) - {route.upstream_model, self._body.model}:
+                    self._targets.require_model(model)
             await call.send(message["body"], text=message["text"])
 
     async def _to_client(self, call: PassedSocket, send: Send) -> Close:

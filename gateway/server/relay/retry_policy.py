@@ -10,7 +10,7 @@ from msgspec import Struct, json
 from gateway.config import ApiKey
 from gateway.errors import Problem, UpstreamUnavailable
 from gateway.request import LEADING, Request
-from gateway.server.middleware.auth import may_use_model
+from gateway.server.middleware.auth import may_use_model, require_model
 from gateway.server.upstream.model_registry import BackendRoute, ModelEntry
 from gateway.server.upstream.slots import QueueIdentity
 
@@ -60,6 +60,15 @@ class RetryPolicy:
     def is_fallback(self) -> bool:
         """Return True if another model is called than the client has named."""
         return self.served is not self._requested
+
+    @property
+    def is_restricted(self) -> bool:
+        """True if the key allows only some models."""
+        return self._key is not None and self._key.models is not None
+
+    def require_model(self, name: str) -> None:
+        """Raise Forbidden if the key does not allow this model."""
+        require_model(self._key, name, name)
 
     def first(self) -> Target:
         """Return the first target.  Raise UpstreamUnavailable if no backend is available.

@@ -78,6 +78,38 @@ async def test_realtime_session_passes_messages_in_both_directions(path):
     assert socket.response.headers["x-gateway-backend"] == "b0" and socket.response.headers["x-request-id"]
 
 
+def naming(model, **more):
+    """Return a message that names a model."""
+    return json.dumps({"type": "session.update", "session": {"model": model, **more}})
+
+
+RESTRICTED = {"keys": [{"name": "ci", "key": "gw-right-and-long-enough", "models": ["m", "whisper"]}]}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [naming("other"), naming("other").replace("model", "Model"), naming("m", voice={"model": "other"}).encode()],
+)
+async def test_realtime_session_of_a_key_names_no_model_that_the_key_excludes(message):
+    options = {"additional_headers": bearer("gw-right-and-long-enough")}
+    async with speaking(echo, model={"upstream_model": "large"}, auth=RESTRICTED) as site:
+        async with session(site, **options) as socket:
+            for allowed in (naming("large"), naming("m", transcription={"model": "whisper"}), "no model: {"):
+                await socket.send(allowed)
+                assert await socket.recv() == allowed
+            await socket.send(message)
+            code, reason, (error,) = await closed(socket)
+        assert (code, reason) == (1008, "API key 'ci' is not allowed to use the model 'other'.")
+        assert json.loads(error)["error"]["code"] == "model_not_allowed"
+        await until(lambda: site.speakers[0].sockets[0].close_code == 1008)
+
+
+async def test_realtime_session_without_a_restriction_names_any_model():
+    async with speaking(echo) as site, session(site) as socket:
+        await socket.send(naming("other"))
+        assert await socket.recv() == naming("other")
+
+
 async def test_realtime_session_of_the_openai_sdk():
     async def speak(socket):
         await socket.send(json.dumps({"type": "session.created", "event_id": "e1", "session": {"type": "realtime"}}))

@@ -61,6 +61,7 @@ _GROUPS = """\
 - For methods that are **passed on**, the gateway changes only the model's name and, for some kinds, names of fields. Bodies stream in both directions.
 - `realtime` is a WebSocket. The gateway replaces the model's name in its query, and no message. vLLM reads the model in the message `session.update`: write
   there the name that the server knows. A message of the backend has 16 MiB at most.
+- If a key has `models`, a message that names another model ends the session: an event `error` with `model_not_allowed`, and the code 1008.
 - The close code of a side reaches the other side. If the backend fails, the client gets an event `error` and the code 1011; after a timeout 1001. If the
   gateway stops, both sides get 1012.
 - For **refused** methods, the gateway answers 404 with the code `endpoint_not_supported`, the reason and what to use.
