@@ -21,7 +21,10 @@ _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)")  # a line end for some servers
 _BOUNDARY = re.compile(r"[ !#-\[\]-~]+").fullmatch  # no quotes, which need escapes
 _FOLD = re.compile(rb"\r\n[ \t]+")  # a header that goes on in the next line
 # All that some server may read as the header of the field.  A name in the extended syntax (`name*`) may be any.
-_DISPOSITION = rb'(?m)^(?i:content-disposition)[ \t]*:.*;\s*(?i:name)\s*(?:\*|=\s*"?%b"?\s*(?:;|$))'
+_DISPOSITION = (
+    rb"(?m)^(?i:content-disposition)[ \t]*:.*;\s*(?i:name)\s*"
+    rb"(?:\*|=\s*(?:\"%b(?:\"|\s*(?:;|$))|%b(?![\w!#$%%&'*+.^`|~-])))"  # some ignore what follows a quote or a token
+)
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -58,7 +61,7 @@ class FieldFinder:
 
     def __init__(self, boundary: bytes, name: str) -> None:
         self._delimiter = b"--" + boundary
-        self._disposition = re.compile(_DISPOSITION % re.escape(name.encode()))
+        self._disposition = re.compile(_DISPOSITION % ((re.escape(name.encode()),) * 2))
         self._name = name
         self._buffer, self._offset = b"\r\n", -2  # the first boundary has no line before it
         self._in_head = self._is_field = self._is_found = False
@@ -108,11 +111,11 @@ class FieldFinder:
         self.ended = self._buffer.startswith(b"--")
         if place < 0 and len(self._buffer) > _MAX_HEAD and not self.ended:
             raise BadRequest(f"The headers of a part are longer than {_MAX_HEAD} bytes.", code="invalid_value")
+        head = self._buffer.rstrip(b"\r\n") if place < 0 else self._buffer[:place]
+        if not self.ended and _BARE.search(head):
+            raise _invalid_form("A header of a part does not end with CRLF.")
         if place < 0 or self.ended:
             return False
-        head = self._buffer[:place]
-        if _BARE.search(head):
-            raise _invalid_form("A header of a part does not end with CRLF.")
         self._is_field = bool(self._disposition.search(_FOLD.sub(b" ", head)))
         if self._is_field and self._is_found:
             message = f"The multipart body has two fields '{self._name}'. Send one."

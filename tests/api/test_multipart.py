@@ -10,6 +10,9 @@ EMPTY = b'--XX\r\ncontent-disposition: form-data; name="prompt"\r\n\r\n\r\n'
 MODEL = b'--XX\r\nContent-Type: text/plain\r\ncontent-disposition: form-data; name="model"\r\n\r\nwhisper\r\n'
 BARE = b"--XX\r\nContent-Disposition: form-data; name=model\r\n\r\nwhisper\r\n"
 OTHER = b'--XX\r\nContent-Disposition: form-data; name="my_model"\r\n\r\nno\r\n'
+OTHERS = [
+    OTHER.replace(b'"my_model"', name) for name in (b'"model[]"', b'"model x"', b"model-x", b"models", b'"models"')
+]
 END = b"--XX--\r\n"
 # All are the field for some server.
 SPELLINGS = (
@@ -19,6 +22,8 @@ SPELLINGS = (
     MODEL.replace(b"; name", b"; charset=utf-8;NAME "),
     MODEL.replace(b"; name", b";\r\n\tname"),
     MODEL.replace(b'name="model"', b"name*0=mo; name*1=del"),
+    MODEL.replace(b'"model"', b'"model" x'),
+    BARE.replace(b"=model", b"=model x"),
 )
 
 
@@ -54,6 +59,7 @@ def test_multipart_body_with_two_of_the_field_is_refused(first, second, size):
     [
         (MODEL.replace(b"\r\n", b"\n") + OTHER, "A header of a part does not end with CRLF."),
         (OTHER.replace(b"\r\n\r\n", b"\r\r\n\r\n") + MODEL, "A header of a part does not end with CRLF."),
+        (MODEL + MODEL.replace(b"\r\n", b"\n"), "A header of a part does not end with CRLF."),
         (OTHER[:-2] + b"\n" + MODEL, "A boundary does not follow CRLF."),
         (OTHER[:-2] + b"\r" + MODEL, "A boundary does not follow CRLF."),
         (OTHER[:-4] + MODEL, "A boundary does not follow CRLF."),
@@ -72,7 +78,7 @@ def test_multipart_part_may_hold_what_looks_like_a_boundary(text, size):
 
 
 @pytest.mark.parametrize("size", [1, 5000])
-@pytest.mark.parametrize("body", [END, FILE + OTHER + END])
+@pytest.mark.parametrize("body", [END, FILE + OTHER + END, b"".join(OTHERS) + END])
 def test_multipart_body_without_the_field_ends(body, size):
     finder = found(body, size)
     assert finder.ended and finder.value is None
