@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.formats.families.xml_elements import QWEN
-from gateway.formats.grammars import json_calls
+from gateway.formats.grammars import bare_json, json_calls
 from gateway.formats.grammars.gemma import GemmaCall
 from gateway.formats.grammars.pythonic import Pythonic
 from gateway.formats.markup import Markup
@@ -19,20 +19,31 @@ def _twice(tag: str, call: CallParser) -> Mapping[str, CallParser]:
     return options
 
 
+def _json_or_tagged(expressions: Pythonic) -> CallParser:
+    """Return the parser of tagged calls of a family that writes them as JSON if its prompt says so."""
+
+    def calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        yield from read.peek()
+        json = yield from read.lookahead("{", "[{", "[ {")
+        return (yield from (json_calls.tagged_calls if json else expressions.tagged)(read, emit, context))
+
+    return calls
+
+
+def _json_or_named(expressions: Pythonic) -> CallParser:
+    """Return the parser of a list that names an offered tool, as JSON or like Python."""
+    return by_next_token({"{": bare_json.named("[")}, expressions.named)
+
+
 _LFM2, _LLAMA4 = Pythonic("lfm2_pythonic"), Pythonic("llama4_pythonic")
-
-
-def _json_or_pythonic(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Read a call of LFM2, which writes calls as JSON if its system prompt says so."""
-    yield from read.peek()
-    json = yield from read.lookahead("{", "[{", "[ {")
-    return (yield from (json_calls.tagged_calls if json else _LFM2.tagged)(read, emit, context))
 
 
 ROWS: Mapping[str, FormatSpec] = {
     "pythonic": FormatSpec(
         parse=Markup(
-            calls={"[": Pythonic("pythonic").named, "<function=": QWEN}, after=("</function>",), in_thought="last"
+            calls={"[": _json_or_named(Pythonic("pythonic")), "<function=": QWEN},
+            after=("</function>",),
+            in_thought="last",
         ),
         families="Llama 3.2 with its template for small models, ToolACE",
         first=("[",),
@@ -44,7 +55,12 @@ ROWS: Mapping[str, FormatSpec] = {
     ),
     "llama4_pythonic": FormatSpec(
         parse=Markup(
-            calls={**_twice("<|python_start|>", _LLAMA4.tagged), "[": _LLAMA4.named, "<function=": QWEN},
+            calls={
+                **_twice("<|python_start|>", _json_or_tagged(_LLAMA4)),
+                "{": bare_json.named("{"),
+                "[": _json_or_named(_LLAMA4),
+                "<function=": QWEN,
+            },
             after=("<|python_end|>", "</function>"),
             in_thought="last",
         ),
@@ -52,10 +68,11 @@ ROWS: Mapping[str, FormatSpec] = {
         example='<|python_start|>[get_weather(city="Paris", days=3)]<|python_end|>',
         special=True,
         signs=("<|python_start|>",),
+        differs="vLLM's parser of this name takes the JSON of the family's own template as text; here both count.",
     ),
     "lfm2_pythonic": FormatSpec(
         parse=Markup(
-            calls=_twice("<|tool_call_start|>", _json_or_pythonic), after=("<|tool_call_end|>",), in_thought="text"
+            calls=_twice("<|tool_call_start|>", _json_or_tagged(_LFM2)), after=("<|tool_call_end|>",), in_thought="text"
         ),
         families="LFM2, LFM2.5",
         example=(

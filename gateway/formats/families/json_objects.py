@@ -81,7 +81,12 @@ ROWS: Mapping[str, FormatSpec] = {
     ),
     "llama3_json": FormatSpec(
         parse=Markup(
-            calls={pythonic.TAG: pythonic.calls("llama3_json"), "{": bare_json.named("{"), "<function=": QWEN},
+            calls={
+                pythonic.TAG: pythonic.calls("llama3_json"),
+                "{": bare_json.named("{"),
+                "[": bare_json.named("["),
+                "<function=": QWEN,
+            },
             after=("</function>",),
             in_thought="last",
         ),

@@ -158,7 +158,7 @@ def calls(format: str) -> CallParser:
 
 
 def _call(read: TextReader, emit: ParserOutput, context: ParseContext, expressions: Pythonic) -> ReadStep:
-    if (yield from read.peek()) == "{":
+    if (yield from read.peek()) in ("{", "["):
         try:
             return (yield from json_calls.tagged_calls(read, emit, context))
         except Malformed:
