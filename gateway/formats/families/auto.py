@@ -54,11 +54,11 @@ def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) 
     """Return the parsers of tags that several families share; the text behind a tag decides."""
     kimi, solar = "<|tool_call_begin|>", "<|tool_call:begin|>"
     either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
+    options: dict[str, CallParser] = {"{": tagged_calls, "[": tagged_calls, **elements}
+    options["<tool_call>"] = by_next_token(options, _call(rows["glm47_xml"], "<tool_call>"))
     return {
         kimi: either,
-        "<tool_call>": by_next_token(
-            {"{": tagged_calls, "[": tagged_calls, **elements}, _call(rows["glm47_xml"], "<tool_call>")
-        ),
+        "<tool_call>": options["<tool_call>"],
         "<tool_calls>": by_next_token({"<tool_call>": _call(rows["hy_v3"], "<tool_call>")}, tagged_calls),
         "<|tool_calls|>": by_next_token(
             {"{": tagged_calls, "[": tagged_calls, solar: _call(rows["solar_open"], solar)}, either

@@ -8,14 +8,16 @@ from gateway.formats.grammars.tagged import TaggedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import Markup
 from gateway.formats.markup_tags import CITATIONS, THINK
-from gateway.formats.parser import ParseContext, ParserOutput, by_next_token
+from gateway.formats.parser import CallParser, ParseContext, ParserOutput, by_next_token
 from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.spec import FormatSpec
 from gateway.formats.text_buffer import Malformed
 
-# Fine-tunes of a family may use the tags of its next generation.
+# Fine-tunes of a family may use the tags of its next generation.  Models also write the tag of a call twice.
+_OPTIONS: dict[str, CallParser] = {"<function=": QWEN}
+_OPTIONS["<tool_call>"] = by_next_token(_OPTIONS, json_calls.tagged_calls)
 _TOOL_CALL = Markup(
-    calls={"<tool_call>": by_next_token({"<function=": QWEN}, json_calls.tagged_calls)},
+    calls={"<tool_call>": _OPTIONS["<tool_call>"]},
     after=("</tool_call>", "</function>"),
 )
 _RESPONSE = {"<response>": "</response>"}
