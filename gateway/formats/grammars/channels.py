@@ -133,7 +133,8 @@ class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
     thoughts: the channels or recipients of reasoning.
     non_tools: recipients that are not tools.
     spaced: the space behind a header is part of it.
-    untagged: for turns without special tokens, a function that takes the first header, and the parser of such a turn.
+    untagged: for turns without special tokens, a function that takes the first header, and the parser of such a turn,
+        which returns the beginning of a header that has tags.
     """
 
     begins: tuple[str, ...]
@@ -178,7 +179,8 @@ class _ChannelParser:
         if self._messages.untagged:
             begins, turn = self._messages.untagged
             if header := (yield from begins(read)):
-                return (yield from turn(read, emit, context, header))
+                tagged = yield from turn(read, emit, context, header)
+                return (yield from self._message(tagged)) if tagged else ""
             if begun := read.end_recording():
                 return (yield from self._untagged(begun))
         if context.forced is None:

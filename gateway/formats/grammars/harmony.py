@@ -4,13 +4,14 @@ Some servers leave out the special tokens:
 
     analysisI should look.assistantcommentary to=functions.f json{…}assistantfinalHello.
 
-Only models of that family write so, and only a text that begins like this is read as such a turn.
+Only models of that family write so, and only a text that begins like this is read as such a turn.  If only the first
+tag of a turn is missing, the tags behind its first words show that.
 """
 
 import re
 from collections.abc import Collection
 
-from gateway.formats.grammars.channels import CHANNEL, START, ChannelFormat, code
+from gateway.formats.grammars.channels import CHANNEL, CONSTRAIN, MESSAGE, START, ChannelFormat, code
 from gateway.formats.grammars.json_calls import read_arguments
 from gateway.formats.markers import Markers
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
@@ -43,16 +44,18 @@ def begins(read: TextReader) -> ReadStep:
 
 
 def turn(read: TextReader, emit: ParserOutput, context: ParseContext, header: str) -> ReadStep:
-    """Read all messages of a turn whose first header was taken."""
-    while header:
+    """Read all messages of a turn whose first header was taken; return the beginning of a header that has tags."""
+    while header and not header.startswith(_BEGINS):
         header = yield from _message(read, emit, context, header)
-    return ""
+    return header
 
 
 def _message(read: TextReader, emit: ParserOutput, context: ParseContext, header: str) -> ReadStep:
     """Read one message; return the header of the next."""
     read.begin_recording(header)
     put: TextSink = emit.reasoning if header.endswith("analysis") else emit.text
+    if (yield from read.lookahead(MESSAGE)):
+        return _tagged(read.end_recording())
     if not header.endswith(_TO) and not (yield from read.take_literal(_TO)):
         read.end_recording()
         return (yield from read.until(_NEXT, put))
@@ -60,10 +63,18 @@ def _message(read: TextReader, emit: ParserOutput, context: ParseContext, header
     yield from read.accept(*_CHANNELS)
     yield from read.accept("json", "code")
     yield from read.peek()
+    if context.tools and (yield from read.lookahead(CHANNEL, CONSTRAIN, MESSAGE)):
+        return _tagged(read.end_recording())
     if not (name and context.tools) or (read.ended and read.cut):
         (emit.incomplete_call if read.ended else emit.text)(read.end_recording())
         return (yield from read.until(_NEXT, emit.text))
     return (yield from _call(read, emit, context, name))
+
+
+def _tagged(header: str) -> str:
+    """Return the beginning of a header with its first tag."""
+    words = header.removeprefix("assistant")
+    return (START if words.startswith(_TO) else CHANNEL) + words
 
 
 def _call(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
