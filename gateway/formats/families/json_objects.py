@@ -215,6 +215,7 @@ ROWS: Mapping[str, FormatSpec] = {
             calls={
                 "<tool_call>": json_calls.tagged_calls,
                 "[TOOL_CALLS]": json_calls.tagged_calls,
+                "{": bare_json.wrapped,
                 "[": bare_json.named("["),
                 "```": bare_json.fenced,
             },

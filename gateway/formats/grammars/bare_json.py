@@ -18,6 +18,7 @@ from gateway.formats.text_buffer import Malformed
 # Members of a schema, with the beginnings of their values.
 _SCHEMA = {"type": '"object"', "properties": "{", "required": "[", "$schema": '"http', "$defs": "{"}
 _SCHEMAS = {"input_schema", "inputSchema", "schema"}  # members that only a tool definition has
+_WRAPPER = '"tool_calls"'  # the key of an object around a list of calls, as in the API's own responses
 _KEY = re.compile(r'\s*\{\s*(?:"((?:[^"\\]|\\.)*)"|\})')
 _VALUE = re.compile(r'\s*:\s*("(?:[^"\\]|\\.)*"|[^\s"])')
 _FAR = 200  # characters in which the first member has to begin
@@ -30,11 +31,22 @@ def named(bracket: str) -> CallParser:
     """
 
     def calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        yield from read.peek()
+        if bracket == "{" and (yield from read.lookahead(_WRAPPER)):
+            return (yield from wrapped(read, emit, context))
         if bracket == "[":
             yield from read.expect("{")
         return (yield from several(read, BareCall(read, emit, context), listed=bracket == "["))
 
     return calls
+
+
+def wrapped(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """Parse a list of calls inside an object whose brace was taken:  {"tool_calls": […]}"""
+    for part in (_WRAPPER, ":", "[", "{"):
+        yield from read.expect(part)
+    yield from several(read, BareCall(read, emit, context), listed=True)
+    return (yield from read.accept("}"))
 
 
 def fenced(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
