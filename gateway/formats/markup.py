@@ -117,13 +117,16 @@ class _MarkupParser:
         """Look for the beginning of another format, for a block of JSON that is a call, and for a forced call."""
         fresh, tools, markup = not (self._has_text or self._called), self._context.tools, self._markup
         options = markup.first if tools else markup.first_without_calls
-        first = (yield from self._read.lookahead(*options, text=True)) if options and fresh else ""
+        first = ""
+        if options and fresh:
+            first = yield from self._read.lookahead(*options, text=True)
+            first = first or (yield from self._read.lookahead(*options, text=True, spaced=True))
         if first or not tools:
             return first
         may_fence = fresh and FENCE not in markup.calls
         if self._context.forced is not None:
             yield from self._guided()
-        elif may_fence and (yield from self._read.lookahead(FENCE, text=True)):
+        elif may_fence and (yield from self._read.lookahead(FENCE, text=True, spaced=True)):
             yield from self._block()
         return ""
 

@@ -96,13 +96,15 @@ class TextReader(TextBuffer):
         self._emit(len(self._buffer), emit)
         return ""
 
-    def lookahead(self, *options: str, text: bool = False) -> ReadStep:
+    def lookahead(self, *options: str, text: bool = False, spaced: bool = False) -> ReadStep:
         """Return the longest option that comes next, without taking it; "" if none does.
 
         text: plain text may come next as well.
+        spaced: up to 16 characters of white space may come first.
         """
         while True:
-            here = self._buffer[self._pos : self._pos + max(map(len, options))]
+            begin = self._behind_gap() if spaced else self._pos
+            here = self._buffer[begin : begin + max(map(len, options))]
             if here and here[0] not in map(_first, options):
                 return ""  # the usual case
             undecided = any(len(here) < len(option) and option.startswith(here) for option in options)
@@ -298,6 +300,13 @@ class TextReader(TextBuffer):
         while end > least and self._buffer[end - 1].isspace():
             end -= 1
         return end
+
+    def _behind_gap(self) -> int:
+        """Return the end of the white space that comes next."""
+        begin = self._pos
+        while begin - self._pos < _GAP and self._buffer[begin : begin + 1].isspace():
+            begin += 1
+        return begin
 
     def _odd_escape(self, emit: TextSink) -> None:
         """Replace a lone surrogate by U+FFFD; keep an escape that JSON does not know."""

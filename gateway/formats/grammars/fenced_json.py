@@ -58,9 +58,9 @@ class _Block:
 
 
 def opening(read: TextReader) -> ReadStep:
-    """Take a fence, its language and the white space behind it."""
+    """Take a fence, its language and the white space around them."""
     read.begin_recording()
-    yield from read.take_literal(FENCE)
+    yield from read.accept(FENCE)
     yield from read.run(_LANGUAGE)
     yield from read.peek()
     return read.end_recording()
@@ -71,7 +71,7 @@ def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: 
     read.keep(opening)
     found = _Block(read)
     try:
-        whole = (yield from _calls(read, found, context)) if opening[len(FENCE) :].strip() in _LANGUAGES else ""
+        whole = (yield from _calls(read, found, context)) if opening.strip().removeprefix(FENCE) in _LANGUAGES else ""
     except Malformed:
         whole = ""
     read.end_recording()
