@@ -45,7 +45,7 @@ class RetryPolicy:
         spare: bool = False,
     ) -> None:
         self.served, self._requested, self._key, self._sticky = served, served, key, sticky
-        self._fallbacks = [] if faithful else served.fallbacks
+        self._fallbacks = [] if faithful else [*served.fallbacks]  # those left
         alone = len(served.routes) == 1 and not self._fallbacks
         self.identity = (
             QueueIdentity(key.name, _WEIGHTS[key.priority], alone, spare)
@@ -119,10 +119,11 @@ class RetryPolicy:
         return Target(self._last, int(retry_after))
 
     def _instead(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
-        """Return a fallback model that serves for this reason."""
-        for fallback, when in () if self.is_fallback else self._fallbacks:
+        """Return the next fallback model that serves for this reason; each is returned once."""
+        for place, (fallback, when) in enumerate(self._fallbacks):
             allowed = reason in when and may_use_model(self._key, fallback.model, fallback.model)
             if allowed and (way := self._at(fallback, [])):
+                del self._fallbacks[place]
                 return way
         return None
 

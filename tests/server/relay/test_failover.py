@@ -277,6 +277,39 @@ async def test_fallback_model_has_no_fallback_itself():
         assert (await site.chat()).status_code == 502 and site.posts() == [1, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "when"),
+    [
+        ([CLOSE], [CLOSE], (["unavailable"], ["unavailable"])),
+        (OVERLONG, OVERLONG, (["too_long"], ["too_long"])),
+        ([CLOSE], OVERLONG, (["unavailable"], ["too_long"])),
+        (OVERLONG, [CLOSE], (["too_long"], ["unavailable"])),
+    ],
+    ids=["unavailable", "too long", "unavailable, too long", "too long, unavailable"],
+)
+async def test_fallback_models_are_asked_in_their_order_until_one_answers(first, second, when):
+    fallback = [{"model": name, "when": reasons} for name, reasons in zip(("b", "c"), when, strict=True)]
+    async with fleet(
+        [first], [second], [whole(completion_body())],
+        model={"backends": ["b0"], "fallback": fallback},
+        more_models={"b": {"backends": ["b1"]}, "c": {"backends": ["b2"]}},
+    ) as site:  # fmt: skip
+        answer = await site.chat(headers={"x-gateway-debug": "1"})
+        assert (answer.status_code, site.posts()) == (200, [1, 1, 1])
+        assert answer.headers["x-gateway-model"] == "c"
+        assert answer.headers["x-gateway-warnings"] == "translated:model"
+
+
+async def test_fallback_models_are_asked_once_each():
+    async with fleet(
+        [[CLOSE]], [[CLOSE]], [whole({"error": "I am full"}, 503)],
+        model={"backends": ["b0"], "fallback": ["b", "c"]},
+        more_models={"b": {"backends": ["b1"]}, "c": {"backends": ["b2"]}},
+    ) as site:  # fmt: skip
+        answer = await site.chat()
+        assert (problem(answer)[2], site.posts()) == ("server_is_overloaded", [1, 1, 1])
+
+
 async def test_fallback_model_must_be_allowed_for_the_api_key():
     keys = {"keys": [{"name": "a", "key": "aaa", "models": ["m"]}, {"name": "b", "key": "bbb"}]}
     scripts = [[CLOSE]], [whole(completion_body())]
