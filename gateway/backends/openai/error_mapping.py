@@ -173,6 +173,7 @@ def _too_long(message: str, word: str | None) -> Problem | None:
 def _by_status(status: int, message: str, word: str | None) -> Problem:
     loading = "loading" in message.lower()
     fixed = {
+        402: Problem(429, message, _NO_CREDIT),  # Anthropic, DeepSeek, OpenRouter
         413: Problem(413, message, "request_too_large"),
         429: Problem(429, message, _NO_CREDIT if word == _NO_CREDIT else "rate_limit_exceeded"),
         501: Problem(400, message, "unsupported_value"),

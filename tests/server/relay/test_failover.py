@@ -28,6 +28,7 @@ FAILURES = {
     "502": whole(b"<html>", 502, type="text/html"),
     "503": whole({"error": "loading model"}, 503),
     "429": whole({"error": "too many"}, 429),
+    "402": whole({"error": "no credit"}, 402),
     "refuses the key": whole({"error": "who?"}, 401),
     "has no such model": whole({"error": "model 'm' not found"}, 404),
     "is silent": [HANG],
@@ -426,10 +427,11 @@ async def test_request_leaves_no_reference_cycles(path, streamed):
         (whole({"error": "who?"}, 401), "false"),
         (whole({"error": "loading model"}, 503), None),
         (whole({"error": {"message": "Pay.", "code": "insufficient_quota"}}, 429), "false"),
+        (whole({"error": {"message": "Pay."}}, 402), "false"),
         (whole({"error": "slow down"}, 429), None),
         ([CLOSE], None),
     ],
-    ids=["500", "401", "503", "quota", "rate", "closes"],
+    ids=["500", "401", "503", "quota", "credit", "rate", "closes"],
 )
 async def test_failure_says_whether_the_client_should_ask_again(script, header):
     async with fleet([script]) as site:
