@@ -30,6 +30,7 @@ from support.upstream import (
     chunk,
     completion_body,
     head,
+    list_of,
     stream,
     whole,
 )
@@ -403,6 +404,39 @@ async def test_models_list_is_kept_when_its_backend_fails():
         assert [listed.id for listed in await backend.models()] == ["theirs"] and len(upstream.gets) == 2
         assert backend.lists_model("theirs") and not backend.lists_model("mine")
         await backend.close()
+
+
+@pytest.mark.parametrize(("seconds", "outcomes"), [(9.0, [404, 404]), (11.0, [404, 200])], ids=["young", "outdated"])
+async def test_model_that_moved_to_another_backend_is_found_again(seconds, outcomes):
+    """A list that is still young is not read again for each request."""
+    gone = whole({"error": {"message": "The model `a` does not exist.", "code": 404}}, 404)
+    servers = Upstream([gone], ["a"]), Upstream([whole(completion_body())], ["b"])
+    async with (
+        servers[0].serving() as old,
+        servers[1].serving() as new,
+        gateway(HELLO, more_backends={"old": {"url": old.url}, "new": {"url": new.url}}) as site,
+    ):
+        now = 0.0
+        for backend in site.app.state.directory.backends.values():
+            backend._clock = lambda: now
+        assert (await site.chat(model="b")).status_code == 200  # reads both lists
+        now = seconds
+        old.answer_lists_with(list_of("b"))
+        new.answer_lists_with(list_of("a"))
+        answers = [await site.chat(model="a") for _ in outcomes]
+        assert [answer.status_code for answer in answers] == outcomes
+
+
+async def test_models_list_that_is_in_doubt_is_kept_when_it_cannot_be_read_again():
+    gone = whole({"error": {"message": "The model `a` does not exist.", "code": 404}}, 404)
+    async with gateway(gone, whole(completion_body()), model=False, models=["a", "b"]) as site:
+        now = 0.0
+        site.app.state.directory.backends["up"]._clock = lambda: now
+        assert (await site.client.get("/v1/models")).status_code == 200
+        now = 11.0
+        site.upstream.answer_lists_with([CLOSE])
+        assert (await site.chat(model="a")).status_code == 404
+        assert (await site.chat(model="b")).status_code == 200 and len(site.upstream.gets) == 2
 
 
 async def test_models_list_has_the_configured_models_and_aliases():

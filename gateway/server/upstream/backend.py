@@ -85,7 +85,8 @@ class Backend:
         self.learner = MetadataCache(self._opened, settings.kind)
         self._key = settings.api_key.get_secret_value().encode() if settings.api_key else b""
         self._clock = clock
-        self._models: dict[str, ListedModel] | None = None  # of the last list, by their ids
+        self._models: dict[str, ListedModel] | None = None  # of the last list, by their ids; None once it is outdated
+        self._last_models: dict[str, ListedModel] | None = None  # the same, also if it is outdated
         self._problem: GatewayError | None = None
         self._listed_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -122,8 +123,15 @@ class Backend:
     async def _refresh(self) -> None:
         if self._clock() - self._listed_at > _FRESH_SECONDS:
             listed, self._problem = await self._list()
-            self._models = self._models if listed is None else {one.id: one for one in listed}
+            if listed is not None:
+                self._last_models = {one.id: one for one in listed}
+            self._models = self._last_models
             self._listed_at = self._clock()
+
+    def doubt_list(self) -> None:
+        """Have the list read again, unless it is young, because the server lacks a model that it listed."""
+        if self._clock() - self._listed_at > _FRESH_SECONDS:
+            self._models = None
 
     def listed_names(self) -> Iterable[str]:
         """Return the models of the last list."""

@@ -241,6 +241,8 @@ class HttpUpstreamCall:
         body = self._backend.mask_key(body)
         problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body))
         retry_after = headers.get("retry-after")
+        if problem.code == "model_not_found":
+            self._backend.doubt_list()
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
