@@ -231,7 +231,7 @@ async def _patient(
         listed = [one.id for one in await backend.models()]
         problem = _NO_SUCH if listed else f"The server lists no models.  {name_one}"
     except GatewayError as error:
-        problem = f"{error.problem.message}  {name_one}"
+        problem = _key_advice(error.problem.message, backend, wanted, known) or f"{error.problem.message}  {name_one}"
     names = {
         model.upstream_model or name: name
         for name, model in known.models.items()
@@ -246,6 +246,17 @@ async def _patient(
         return _ServerToExamine(backend, settings, problem=problem)
     chatting = [model for model in models if model not in embedding]
     return _ServerToExamine(backend, settings, chatting, models if names else listed, names, embedding)
+
+
+def _key_advice(message: str, backend: Backend, wanted: DoctorOptions, known: Config) -> str:
+    """Return the problem of a server that wants another API key, with the place of the key; "" for another problem."""
+    field = f"backends.{backend.name}.api_key"
+    if field not in message:
+        return ""
+    if backend.name in known.backends:
+        return message
+    command = f"name its variable: gateway doctor {backend.settings.url} --key-env VAR"
+    return message.replace(f"set {field}", command).replace(f"check {field}", f"check {wanted.key}")
 
 
 async def _embedding_models(backend: Backend, models: Sequence[str]) -> dict[str, ModelMetadata]:

@@ -94,7 +94,7 @@ def _optional_secret(value: SecretStr | None) -> SecretStr | None:
 
 def _root(value: str) -> str:
     """Return the root URL of a server, without a trailing `/v1` or `/`."""
-    parts = urlsplit(_url(value))
+    parts = urlsplit(_url(value, places="api_key"))
     if api := _API_PATH.search(parts.path):
         root = urlunsplit((parts.scheme, parts.netloc, parts.path[: api.start()], "", ""))
         raise config_error(f"should be the root URL of the server without {api[0]}, like {root}")
@@ -103,7 +103,7 @@ def _root(value: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
 
 
-def _url(value: str) -> str:
+def _url(value: str, places: str = "api_key or headers") -> str:
     try:
         parts = urlsplit(value)
     except ValueError:
@@ -113,7 +113,7 @@ def _url(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", value):
         raise config_error(f"should start with http:// or https:// and name a host{_LIKE}")
     if parts.username is not None:
-        raise config_error("should have no user; put a key into api_key or headers")
+        raise config_error(f"should have no user; put a key into {places}")
     return value
 
 

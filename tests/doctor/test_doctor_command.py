@@ -225,6 +225,21 @@ async def test_doctor_command_without_a_model_list_needs_named_models():
         assert server.problem.endswith(f"the server failed (HTTP 500); its log has the reason.  {advice}")
 
 
+async def test_doctor_command_says_where_the_api_key_of_a_server_belongs(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAB_KEY", "wrong")
+    file = tmp_path / "gateway.yaml"
+    async with serving(models=whole({"error": "no"}, 401)) as upstream:
+        file.write_text(f"backends: {{lab: {{url: {upstream.url}}}}}\n")
+        begin, needs = "did not list its models: ", "the server needs an API key (HTTP 401)"
+        for fields, words in (
+            ({}, f"'openai' {begin}{needs}; name its variable: gateway doctor {upstream.url} --key-env VAR."),
+            ({"key": "LAB_KEY"}, f"'openai' {begin}the server refuses the API key (HTTP 401); check LAB_KEY."),
+            ({"file": file}, f"'lab' {begin}{needs}; set backends.lab.api_key."),
+        ):
+            (server,) = await servers_found(url=upstream.url, kind="openai", **fields)
+            assert server.problem == f"Backend {words}"
+
+
 async def test_doctor_command_with_an_empty_model_list_needs_a_name():
     async with serving(models=list_of()) as upstream:
         (server,) = await servers_found(url=upstream.url, kind="openai")
