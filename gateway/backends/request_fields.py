@@ -36,6 +36,8 @@ _MAX_STOPS = 4  # the limit of the API; servers may accept more
 # Values that mean the same as an absent field, so that leaving them out needs no warning.
 _DEFAULTS = MappingProxyType(
     {
+        "frequency_penalty": 0,
+        "logit_bias": {},
         "logprobs": False,
         "presence_penalty": 0,
         "response_format": {"type": "text"},

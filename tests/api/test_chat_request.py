@@ -918,7 +918,7 @@ async def test_tool_call_id_of_the_conversation_is_not_used_again():
 
 LOSSES = [
     ({"verbosity": "low"}, "vllm", "unsupported_parameter", "verbosity"),
-    ({"logit_bias": {}}, "ollama", "unsupported_parameter", "logit_bias"),
+    ({"logit_bias": {"5": 1}}, "ollama", "unsupported_parameter", "logit_bias"),
     ({"tools": [TOOL], "logprobs": True}, "lmstudio", "unsupported_parameter", "logprobs"),
     ({"top_k": 1}, "vllm", "unknown_parameter", "top_k"),
 ]

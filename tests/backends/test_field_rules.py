@@ -82,6 +82,13 @@ def test_logit_bias_is_sent_to_transformers_as_floats():
     assert (repr(upstream_body), listed) == ("{'logit_bias': {'5': -100.0}}", [])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fields", [{"frequency_penalty": 0.0}, {"presence_penalty": 0}, {"logit_bias": {}}], ids=title)
+def test_field_with_the_default_of_the_api_is_no_warning(fields, kind):
+    """Many clients send all sampling parameters; strict mode would refuse them."""
+    assert fields_and_warnings(fields, kind)[1] == []
+
+
 # Fields beyond the API
 
 
