@@ -22,6 +22,7 @@ from gateway.request import Request
 from gateway.warnings import Warnings
 
 _LIMIT = "max_tokens"
+_LIMITS = (_LIMIT, *synonyms(_LIMIT))
 # Fields of the API that an operator may set.  The others say what the client wants, or change the form of the response.
 _SETTABLE = frozenset(
     ("frequency_penalty", "logit_bias", "max_tokens", "parallel_tool_calls", "presence_penalty", "reasoning_effort",
@@ -127,9 +128,9 @@ class _AppliedParameters:
 
     def add_override(self, name: str, value: Any) -> None:  # noqa: ANN401 - any value of YAML
         """Set a field, and report the client's value if it was another."""
+        if name in _LIMITS:
+            self._drop_limit(value)
         if name == _LIMIT:
-            if self._request.max_tokens not in (None, value):
-                self._ledger.add("dropped", self._limit_name)
             self._set_limit(value)
             return
         given = self._rest.get(name)
@@ -141,6 +142,15 @@ class _AppliedParameters:
         for container, field in _given(name, self._rest):
             self._report(container, field, self._taken(container, field), value)
         self._set(name, value)
+
+    def _drop_limit(self, value: int) -> None:
+        """Remove the client's token limit: that of its API, and those under the names of servers."""
+        if self._request.max_tokens not in (None, value):
+            self._ledger.add("dropped", self._limit_name)
+        self._limit = None
+        for container, field in _given(_LIMIT, self._rest):
+            if container or field not in schema.KNOWN:
+                self._report(container, field, self._taken(container, field), value)
 
     def _set(self, name: str, value: Any) -> None:  # noqa: ANN401 - any value of YAML
         self._rest[name] = value

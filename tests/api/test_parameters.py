@@ -156,6 +156,26 @@ def test_override_of_a_defaults_other_name_is_no_warning():
     assert applied({}, defaults={"n_ctx": 1}, overrides={"num_ctx": 2})[3] == []
 
 
+@pytest.mark.parametrize(
+    ("client", "limit", "overrides", "expected"),
+    [
+        ({"num_predict": 900}, None, {"max_tokens": 50}, ({}, 50, ["dropped:num_predict"])),
+        (
+            {"options": {"num_predict": 900}, "max_tokens": 9},
+            9,
+            {"max_tokens": 50},
+            ({"options": {}, "max_tokens": 9}, 50, ["dropped:max_output_tokens", "dropped:options.num_predict"]),
+        ),
+        ({}, 900, {"n_predict": 50}, ({"n_predict": 50}, None, ["dropped:max_output_tokens"])),
+        ({}, 900, {"num_predict": -1}, ({"num_predict": -1}, None, ["dropped:max_output_tokens"])),
+        ({}, None, {"max_new_tokens": 50}, ({"max_new_tokens": 50}, None, [])),
+    ],
+)
+def test_override_of_the_token_limit_replaces_it_under_all_its_names(client, limit, overrides, expected):
+    rest, tokens, _, warnings = applied(client, limit, overrides=overrides)
+    assert (rest, tokens, warnings) == expected
+
+
 def test_token_limit_is_a_parameter_of_each_api():
     limit = {"max_tokens": 9}
     assert applied({}, defaults=limit) == ({}, 9, {"max_tokens", "max_output_tokens"}, [])
