@@ -116,9 +116,10 @@ async def test_queue_slot_that_is_granted_between_two_waits_is_taken():
     assert gate.turns.running == 0
 
 
-async def failed_meanwhile(site, go):
-    """Return the response to a request that waited when the circuit of its backend opened."""
+async def failed_meanwhile(site, go, before=lambda: None):
+    """Return the response to a request that waited when the circuit of its backend opened; call `before` first."""
     first, second = await start_requests(site, 2, user="a")
+    before()
     extend_pauses(site)
     gate = site.backend("b0").gate
     for _ in range(5):
@@ -136,10 +137,8 @@ async def test_queue_moves_a_request_if_its_backend_fails_meanwhile():
         gate = site.backend("b1").gate
         for _ in range(5):
             gate.probed(well=False)
-        answer = asyncio.create_task(failed_meanwhile(site, go))
-        await until(lambda: site.backend("b0").gate.turns.running == 2)
-        gate.probed(well=True)
-        assert text_of((await answer).text) == "Hi" and site.posts() == [1, 1]
+        answer = await failed_meanwhile(site, go, before=lambda: gate.probed(well=True))
+        assert text_of(answer.text) == "Hi" and site.posts() == [1, 1]
 
 
 async def test_queue_of_an_only_backend_serves_while_its_circuit_is_open():
