@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallStart, Usage
+from gateway.warnings import Warnings
 from support.format_events import calls, strings, written
 from support.pipeline import DONE, call, chunk, events_of, setting, singly, sse
 
@@ -15,29 +16,30 @@ def message(finish=None, usage=None, **members) -> bytes:
     return sse({"id": "1", "choices": [choice], "object": "chat.completion", "usage": usage})
 
 
-def both_ways(frames) -> list[Event]:
-    """Return the events of the frames, which must not depend on how they are cut."""
+def both_ways(frames) -> tuple[list[Event], list[str]]:
+    """Return the events and the warnings of the frames, which must not depend on how they are cut."""
     data = b"".join(frames)
-    whole = events_of([data], setting("native"))
-    assert events_of(singly(data), setting("native")) == whole
-    return whole
+    known, ledger = Warnings(), Warnings()
+    whole = events_of([data], setting("native", ledger=known))
+    assert events_of(singly(data), setting("native", ledger=ledger)) == whole and ledger.listed() == known.listed()
+    return whole, known.listed()
 
 
 @pytest.mark.parametrize("end", [b"", DONE])
 def test_message_that_repeats_the_deltas_brings_its_reason_and_usage_only(end):
     deltas = [chunk(role="assistant", reasoning_content="Hm."), chunk(content="Hel"), chunk(content="lo")]
-    found = both_ways([*deltas, message("stop", COUNTS, content="Hello", reasoning_content="Hm."), end])
+    found, warnings = both_ways([*deltas, message("stop", COUNTS, content="Hello", reasoning_content="Hm."), end])
     assert [event for event in found if type(event) in (TextDelta, ReasoningDelta, Finish)] == [
         ReasoningDelta(0, "Hm."),
         TextDelta(0, "Hello"),
         Finish(0, "stop"),
     ]
-    assert Usage(3, 5) in found
+    assert Usage(3, 5) in found and "repaired:content" in warnings
 
 
 def test_message_that_repeats_a_tool_call_makes_no_second_one():
     one = [call(0, "c", "f", '{"a": "x"}')]
-    found = both_ways([chunk(tool_calls=one), message("tool_calls", content="", tool_calls=one), DONE])
+    found, _ = both_ways([chunk(tool_calls=one), message("tool_calls", content="", tool_calls=one), DONE])
     assert [event.id for event in found if type(event) is ToolCallStart] == ["c"]
     assert calls(written(found)) == [("f", '{"a": "x"}')] and found[-2] == Finish(0, "tool_calls")
 
@@ -51,4 +53,5 @@ def test_message_that_repeats_a_tool_call_makes_no_second_one():
     ],
 )
 def test_messages_without_content_in_deltas_before_count(frames):
-    assert strings(written(both_ways([*frames, DONE])), "text") == "Hello"
+    found, warnings = both_ways([*frames, DONE])
+    assert strings(written(found), "text") == "Hello" and "repaired:content" not in warnings

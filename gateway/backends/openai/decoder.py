@@ -258,9 +258,11 @@ class ChatDecoder:
 
     def _whole_message(self, index: int, message: wire.WireMessage) -> wire.WireMessage | None:
         """Return the message of a choice without a delta; None if it repeats the deltas, as MiniMax's last one does."""
-        if index not in self._met or not self.decoded_characters:
+        if index in self._by_message or index not in self._met or not self.decoded_characters:
             self._by_message.add(index)
-        return message if index in self._by_message else None
+            return message
+        self._ledger.add("repaired", "content")
+        return None
 
     def _before(self, index: int, beside: Members, inside: Members, out: list[Event], *, ended: bool) -> Members:
         """Pass on the members of a choice that go before its text; return those that belong to its end."""
