@@ -12,6 +12,7 @@ from gateway.backends.anthropic.messages import (
     system_blocks,
     user_turn,
 )
+from gateway.backends.anthropic.schemas import fitting_schema
 from gateway.backends.anthropic.thinking import cannot_think, fit_thinking, thinking_fields
 from gateway.backends.anthropic.tools import tool_fields
 from gateway.backends.openai.body_encoder import encoded
@@ -25,14 +26,6 @@ _AN_OBJECT = "Answer with one JSON object and nothing else, without a code fence
 _JSON = ("json_object", "json_schema")
 _CACHE_POINT = {"type": "ephemeral"}
 _CACHED_TURNS = 2  # the last turns of the user that get a cache point; the API takes four points in all
-# Keywords that the API refuses.  The gateway still checks the response against the whole schema.
-_REFUSED_KEYWORDS = frozenset(
-    ("exclusiveMaximum", "exclusiveMinimum", "maxItems", "maxLength", "maxProperties", "maximum", "minLength",
-     "minProperties", "minimum", "multipleOf", "patternProperties", "propertyNames", "uniqueItems")
-)  # fmt: skip
-_SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SCHEMA_MAPS = ("properties", "$defs", "definitions")
-_LEAST_ITEMS = (0, 1)  # values of `minItems` that the API takes
 _encode = json.Encoder().encode
 
 
@@ -155,25 +148,3 @@ def _cache_prompt(fields: JsonObject) -> None:
         return
     for blocks in filter(None, lists):
         blocks[-1] = {**blocks[-1], "cache_control": _CACHE_POINT}
-
-
-def fitting_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema without keywords that the API refuses; its objects have no other members than those named."""
-    made = {name: _fitting_member(name, value) for name, value in schema.items() if name not in _REFUSED_KEYWORDS}
-    if made.get("minItems", 0) not in _LEAST_ITEMS:
-        del made["minItems"]
-    if made.get("type") == "object" or "properties" in made:
-        made["additionalProperties"] = False
-    return made
-
-
-def _fitting_member(name: str, value: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    if name in _SCHEMA_MAPS and isinstance(value, dict):
-        return {key: _fitting(one) for key, one in value.items()}
-    if name in _SCHEMA_LISTS and isinstance(value, list):
-        return [_fitting(one) for one in value]
-    return _fitting(value) if name == "items" else value
-
-
-def _fitting(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    return fitting_schema(value) if isinstance(value, dict) else value

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway.backends.anthropic.messages import JsonObject
+from gateway.backends.anthropic.schemas import Schema, fitting_schema, has_open_objects, input_schema
 from gateway.backends.openai.request_body import BodyTarget
 from gateway.request import Request, Tool, ToolName
 from gateway.warnings import Warnings
 
 _ANY_OBJECT = {"type": "object", "properties": {}}
-_KEPT = ("description", "strict", "cache_control")
+_KEPT = ("description", "cache_control")
 _NONE = {"type": "none"}
 
 
@@ -21,21 +22,37 @@ def tool_fields(
         ledger.add("emulated", "defer_loading")  # offered at once
     if target.prompted:
         return {}
-    tools = [_offer(tool) for tool in request.callable_tools]
+    tools = [_offer(tool, ledger) for tool in request.callable_tools]
     if tools and target.cannot_force_tools:
         return {"tools": tools, "tool_choice": _NONE}
     if tools:
         choice = _choice(request, parallel=parallel)
         return {"tools": tools, "tool_choice": choice} if choice else {"tools": tools}
-    tools = [_offer(tool) for tool in request.tools] or [*_past_tools(turns)]
+    tools = [_offer(tool, ledger) for tool in request.tools] or [*_past_tools(turns)]
     return {"tools": tools, "tool_choice": _NONE} if tools and any(map(_has_calls, turns)) else {}
 
 
-def _offer(tool: Tool) -> JsonObject:
+def _offer(tool: Tool, ledger: Warnings) -> JsonObject:
     definition = tool.definition
+    given = definition.get("parameters") or _ANY_OBJECT
+    schema, strict = _fitting_input(given, strict=definition.get("strict") is True)
+    if definition.get("strict") and not strict:
+        ledger.add("dropped", "tools.strict")
+    if schema != {"type": "object", **given}:
+        ledger.add("translated", "tools.parameters")
     kept = {name: definition[name] for name in _KEPT if definition.get(name)}
-    schema = definition.get("parameters") or _ANY_OBJECT
-    return {"name": tool.name, **kept, "input_schema": schema if schema.get("type") else {"type": "object", **schema}}
+    return {"name": tool.name, **kept, **({"strict": True} if strict else {}), "input_schema": schema}
+
+
+def _fitting_input(parameters: Schema, *, strict: bool) -> tuple[JsonObject, bool]:
+    """Return the schema of a tool's input, and whether the API can enforce it.
+
+    A map could only be empty in a schema that the API enforces, so such a schema is not enforced.
+    """
+    schema = input_schema(parameters)
+    if not strict or has_open_objects(schema):
+        return schema, False
+    return fitting_schema(schema), True
 
 
 def _choice(request: Request, *, parallel: bool) -> JsonObject | None:

@@ -69,7 +69,7 @@ KIND = Kind(
             "temperature": TranslatedRule("at most 1; without `top_p`; omitted beside `thinking`"),
             "thinking_token_budget": TranslatedRule("`thinking.budget_tokens`", _budgeted),
             "tool_choice": TranslatedRule("`auto`, `any`, `tool`, `none`"),
-            "tools": TranslatedRule("as `input_schema`; custom tools as functions"),
+            "tools": TranslatedRule("as `input_schema`, without alternatives at its root; custom tools as functions"),
         }
     ),
     extensions=frozenset(

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from gateway.api.chat.schema import KNOWN
 from gateway.backends import KINDS
-from gateway.backends.anthropic.request_body import fitting_schema
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget
@@ -150,14 +149,33 @@ def test_messages_new_response_follows_a_message_of_the_assistant():
 
 def test_messages_tools_have_an_input_schema():
     described = Tool("h", {"name": "h", "description": "d", "strict": True, "parameters": {"properties": {}}})
-    body, _ = body_of(tools=(G, described))
+    body, warnings = body_of(tools=(G, described))
+    empty = {"type": "object", "properties": {}}
     assert body["tools"] == [
-        {"name": "g", "input_schema": {"type": "object", "properties": {}}},
-        {"name": "h", "description": "d", "strict": True, "input_schema": {"type": "object", "properties": {}}},
+        {"name": "g", "input_schema": empty},
+        {"name": "h", "description": "d", "strict": True, "input_schema": {**empty, "additionalProperties": False}},
     ]
-    assert "tool_choice" not in body
+    assert ("tool_choice" in body, warnings) == (False, ["translated:tools.parameters"])
     assert "tools" not in body_of(tools=(G,), prompted=True)[0]
     assert body_of(tools=(G,), mute=True)[0]["tool_choice"] == {"type": "none"}
+
+
+def test_messages_strict_tools_have_a_schema_that_the_api_can_enforce():
+    bounded = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}
+    mapped = {"type": "object", "properties": {"a": {"type": "object", "additionalProperties": {"type": "string"}}}}
+    offers = [Tool("f", {"name": "f", "strict": True, "parameters": schema}) for schema in (bounded, mapped)]
+    body, warnings = body_of(tools=(offers[0],))
+    fitting = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+    assert body["tools"] == [{"name": "f", "strict": True, "input_schema": fitting}]
+    assert warnings == ["translated:tools.parameters"]
+    body, warnings = body_of(tools=(offers[1],))
+    assert (body["tools"], warnings) == ([{"name": "f", "input_schema": mapped}], ["dropped:tools.strict"])
+
+
+def test_messages_tools_without_strict_keep_their_keywords():
+    bounded = {"type": "object", "properties": {"a": {"oneOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}}}
+    body, warnings = body_of(tools=(Tool("f", {"name": "f", "strict": False, "parameters": bounded}),))
+    assert (body["tools"], warnings) == ([{"name": "f", "input_schema": bounded}], [])
 
 
 CHOICES = {
@@ -297,28 +315,6 @@ def test_messages_formats_are_schemas_or_an_instruction():
 def test_messages_own_config_of_the_client_wins():
     body, _ = body_of(model=NEW, rest={"reasoning_effort": "low", "output_config": {"effort": "max"}})
     assert body["output_config"] == {"effort": "max"}
-
-
-def test_schemas_lose_only_keywords_that_the_api_refuses():
-    schema = {
-        "$defs": {"a": {"type": "string", "maxLength": 3, "pattern": "a+"}},
-        "anyOf": [
-            {"type": "array", "items": {"type": "object"}, "minItems": 2},
-            {"type": "array", "minItems": 1},
-            True,
-        ],
-        "properties": 5,
-    }
-    assert fitting_schema(schema) == {
-        "$defs": {"a": {"type": "string", "pattern": "a+"}},
-        "anyOf": [
-            {"type": "array", "items": {"type": "object", "additionalProperties": False}},
-            {"type": "array", "minItems": 1},
-            True,
-        ],
-        "properties": 5,
-        "additionalProperties": False,
-    }
 
 
 # The prompt cache
