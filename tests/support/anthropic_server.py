@@ -115,8 +115,8 @@ def _broken_turns(messages, has_tools):
         blocks = _listed(message["content"])
         if not blocks:
             yield f"messages.{i}: empty"
-        if any(block["type"] == "text" and not block["text"] for block in blocks):
-            yield f"messages.{i}: empty text"
+        if any(block["type"] == "text" and not block["text"].strip() for block in blocks):
+            yield f"messages.{i}: blank text"
         results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
         if sorted(results) != sorted(due) or any(block["type"] == "tool_result" for block in blocks[len(due) :]):
             yield f"messages.{i}: results {results} of {due}"

@@ -56,9 +56,13 @@ def user_turn(ledger: Warnings) -> JsonObject:
 
 
 def content_blocks(content: object) -> list[JsonObject]:
-    """Return the blocks of a message's content, without empty texts."""
+    """Return the blocks of a message's content, without blank texts, which the API refuses."""
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    return [_block(part) for part in parts if part["type"] != "text" or part.get("text")]
+    return [_block(part) for part in parts if part["type"] != "text" or _has_text(part.get("text"))]
+
+
+def _has_text(text: object) -> bool:
+    return isinstance(text, str) and text != "" and not text.isspace()
 
 
 def is_signed(block: Mapping[str, Any]) -> bool:
@@ -116,9 +120,9 @@ def _tool_use(call: Mapping[str, Any]) -> JsonObject:
 
 def _result(message: Message) -> JsonObject:
     content = message["content"]
-    value = content_blocks(content) if isinstance(content, list) else content
+    blocks = content_blocks(content)
     result = {"type": "tool_result", "tool_use_id": _fit(message["tool_call_id"])}
-    return {**result, "content": value} if value else result
+    return {**result, "content": content if isinstance(content, str) else blocks} if blocks else result
 
 
 def _fit(id: str) -> str:
@@ -134,7 +138,3 @@ def _trim_end(turns: list[JsonObject], ledger: Warnings) -> None:
         return
     ledger.add("translated", "messages")
     block["text"] = block["text"].rstrip()
-    if not block["text"]:
-        last["content"].pop()
-    if not last["content"]:
-        turns.pop()

@@ -78,6 +78,25 @@ def test_messages_of_one_role_are_one_turn_and_empty_ones_none():
     assert (messages, warnings) == ([("user", [text("q"), text("r")])], [])
 
 
+@pytest.mark.parametrize("blank", ["\n\n", " ", [text(" \t")]])
+def test_messages_have_no_blank_texts(blank):
+    messages, warnings = turns(
+        {"role": "system", "content": blank},
+        USER,
+        {**called("a"), "content": blank},
+        output("a", blank),
+        {"role": "user", "content": blank},
+        tools=(F,),
+    )
+    result = {"type": "tool_result", "tool_use_id": "a"}
+    assert ([[block["type"] for block in content] for _, content in messages], messages[2][1], warnings) == (
+        [["text"], ["tool_use"], ["tool_result"]],
+        [result],
+        [],
+    )
+    assert "system" not in body_of({"role": "system", "content": blank}, USER)[0]
+
+
 def test_messages_begin_with_the_user():
     hello = {"role": "assistant", "content": "Hello"}
     assert turns(hello, USER) == (
