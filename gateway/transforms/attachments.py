@@ -16,7 +16,7 @@ from urllib.parse import unquote, unquote_to_bytes
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.backends.data_urls import SLICE, base64_slices, is_base64_url
+from gateway.backends.data_urls import SLICE, base64_slices, image_type, is_base64_url
 from gateway.errors import BadRequest
 from gateway.request import Message, Request, are_large
 
@@ -268,17 +268,6 @@ def inline_images(request: Request, fetched: Mapping[str, bytes]) -> Request:
     data = {url: image_data_url(image) for url, image in fetched.items()}
     messages = tuple(_inlined(message, data) for message in request.messages)
     return replace(request, messages=messages, large=are_large(messages))
-
-
-def image_type(data: bytes) -> str | None:
-    """Return the media type of a PNG, JPEG, GIF or WebP image, the API's types; None for other data."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def image_data_url(image: bytes) -> str:

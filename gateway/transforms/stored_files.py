@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.backends.data_urls import image_type
 from gateway.errors import BadRequest, NotFound
 from gateway.request import Message, Request, are_large
-from gateway.transforms.attachments import image_data_url, image_type
+from gateway.transforms.attachments import image_data_url
 
 _TYPES = ("file", "image_url")  # of the parts that may name a stored file
 _MAX_ID = 64  # characters of an id in an error message

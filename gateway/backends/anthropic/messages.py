@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from gateway.backends.data_urls import base64_image_type
 from gateway.backends.openai.messages import with_missing_results
 from gateway.request import LEADING, Message
 from gateway.warnings import Warnings
@@ -90,7 +91,8 @@ def _block(part: JsonObject) -> JsonObject:
     found = _DATA_URL.match(url)
     source = {"type": "url", "url": url}
     if found:
-        source = {"type": "base64", "media_type": found[1].lower(), "data": url[found.end() :]}
+        data = url[found.end() :]
+        source = {"type": "base64", "media_type": base64_image_type(data) or found[1].lower(), "data": data}
     return {"type": "image", "source": source, **cache}
 
 

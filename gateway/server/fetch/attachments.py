@@ -4,6 +4,7 @@ import asyncio
 
 from gateway import config
 from gateway.backends import Kind
+from gateway.backends.data_urls import image_type
 from gateway.errors import BadRequest
 from gateway.request import Request
 from gateway.server.fetch.fetcher import Fetcher, FetchKind
@@ -90,7 +91,7 @@ async def inline_request_images(
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
     fetched = {url: one.data for url, one in (await Fetcher(settings, IMAGE, room=room).all(wanted)).items()}
     for url, data in fetched.items():
-        if not attachments.image_type(data):
+        if not image_type(data):
             message = f"Invalid '{wanted[url]}': expected a PNG, JPEG, GIF or WebP image."
             raise BadRequest(message, code="unsupported_image_media_type", param=wanted[url])
     ledger.add("translated", "image_url")

@@ -1,6 +1,7 @@
 """Test the bodies of messages: blocks, tools, reasoning, formats and the prompt cache, all within the rules of the API."""
 
 import json
+from base64 import b64encode
 
 import pytest
 from msgspec.structs import replace
@@ -135,6 +136,28 @@ def test_messages_images_stand_where_they_were():
     )
     assert messages[0][1] == [inline, by_url]
     assert messages[2][1][0]["content"] == [text("b"), inline]
+
+
+IMAGES = {
+    "another name": ("image/jpg", b"\xff\xd8\xff\xe0\0\x10JFIF", "image/jpeg"),
+    "another type": ("image/png", b"RIFF\x24\0\0\0WEBPVP8 ", "image/webp"),
+    "no type": ("", b"GIF89a\1\0\1\0", "image/gif"),
+    "upper case": ("IMAGE/PNG", b"\x89PNG\r\n\x1a\n\0\0\0\r", "image/png"),
+    "unknown data": ("image/png", b"?" * 12, "image/png"),
+}
+
+
+@pytest.mark.parametrize(("given", "data", "type"), IMAGES.values(), ids=IMAGES)
+def test_messages_images_have_the_type_of_their_data(given, data, type):
+    url = f"data:{given};base64,{b64encode(data).decode()}"
+    messages, _ = turns({"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]})
+    assert messages[0][1][0]["source"]["media_type"] == type
+
+
+def test_messages_image_that_is_no_base64_keeps_its_type():
+    url = "data:image/png;base64,A"
+    messages, _ = turns({"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]})
+    assert messages[0][1][0]["source"] == {"type": "base64", "media_type": "image/png", "data": "A"}
 
 
 def test_messages_reasoning_goes_back_if_it_is_signed():

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gateway import config
 from gateway.backends import KINDS
+from gateway.backends.data_urls import image_type
 from gateway.errors import BadRequest
 from gateway.request import Request
 from gateway.server.fetch.attachments import inline_request_images
@@ -254,7 +255,7 @@ async def test_image_fetch_ends_when_the_client_disconnects():
 )
 @untraced
 def test_image_of_any_bytes_is_inlined_unchanged(data):
-    if type := attachments.image_type(data):
+    if type := image_type(data):
         assert attachments.image_data_url(data) == inline(data, type)
         request = Request(model="m", messages=tuple(messages_with(image("http://x/"))))
         inlined = attachments.inline_images(request, {"http://x/": data})
