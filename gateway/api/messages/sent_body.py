@@ -1,7 +1,8 @@
 """Prepare the body of a message for a backend that speaks the same API, which gets it as the client sent it.
 
-Signatures that the gateway made become those of the backend again.  Blocks and tools of types that only the backend
-knows are left out of the neutral request.
+Signatures that the gateway made become those of the backend again.  Ids of calls that another backend made get the
+characters that the API takes.  Blocks and tools of types that only the backend knows are left out of the neutral
+request.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from gateway.api.messages import input_blocks, tools
 from gateway.api.messages.message_object import JsonObject
 from gateway.api.messages.thinking import OpenSeal, ThoughtReader
+from gateway.backends.anthropic.messages import fit_call_id
 from gateway.errors import BadRequest
 from gateway.request import Request, SentBody
 from gateway.warnings import Warnings
@@ -62,11 +64,14 @@ class _BodyReader:
         self.is_ours = False
 
     def message(self, message: JsonObject) -> JsonObject:
-        """Return a message with the signatures of the backend."""
+        """Return a message with the signatures of the backend, and ids that it takes."""
         content = message["content"]
-        if message["role"] != "assistant" or isinstance(content, str):
+        if message["role"] == "system" or isinstance(content, str):
             return message
-        blocks = [made for block in content for made in self._blocks(block)]
+        if message["role"] == "user":
+            blocks = [_result(block) if block["type"] == "tool_result" else block for block in content]
+        else:
+            blocks = [made for block in content for made in self._blocks(block)]
         return message if blocks == content else {**message, "content": blocks}
 
     def _blocks(self, block: JsonObject) -> list[JsonObject]:
@@ -105,7 +110,21 @@ def _signed(reader: ThoughtReader, blocks: tuple[JsonObject, ...], type: str) ->
     return [*blocks]
 
 
+def _tool_use(_: ThoughtReader, block: JsonObject) -> list[JsonObject]:
+    return [_with_fit_id(block, "id")]
+
+
+def _result(block: JsonObject) -> JsonObject:
+    return _with_fit_id(block, "tool_use_id")
+
+
+def _with_fit_id(block: JsonObject, name: str) -> JsonObject:
+    id = fit_call_id(block[name])
+    return block if id == block[name] else {**block, name: id}
+
+
 _READERS: Mapping[str, Callable[[ThoughtReader, JsonObject], list[JsonObject]]] = {
     "thinking": _thinking,
     "redacted_thinking": _redacted,
+    "tool_use": _tool_use,
 }

@@ -117,17 +117,17 @@ def _is_whole(block: object) -> bool:
 def _tool_use(call: Mapping[str, Any]) -> JsonObject:
     function = call["function"]
     arguments = Raw(function["arguments"].encode())
-    return {"type": "tool_use", "id": _fit(call["id"]), "name": function["name"], "input": arguments}
+    return {"type": "tool_use", "id": fit_call_id(call["id"]), "name": function["name"], "input": arguments}
 
 
 def _result(message: Message) -> JsonObject:
     content = message["content"]
     blocks = content_blocks(content)
-    result = {"type": "tool_result", "tool_use_id": _fit(message["tool_call_id"])}
+    result = {"type": "tool_result", "tool_use_id": fit_call_id(message["tool_call_id"])}
     return {**result, "content": content if isinstance(content, str) else blocks} if blocks else result
 
 
-def _fit(id: str) -> str:
+def fit_call_id(id: str) -> str:
     """Return the id of a call with the characters that the API takes."""
     return _UNFIT.sub("_", id)
 

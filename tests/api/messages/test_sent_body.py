@@ -112,6 +112,16 @@ def test_sent_body_that_only_fills_the_cache_still_does():
     assert sent(max_tokens=0)[0]["max_tokens"] == 0
 
 
+def test_sent_body_has_ids_of_calls_that_the_api_takes():
+    past = [QUESTION, assistant(text("a"), use("functions.f:0"), use()), user(result("functions.f:0"), result())]
+    body, warnings = sent(*past)
+    assert warnings == []
+    assert body["messages"][1]["content"] == [text("a"), use("functions_f_0"), use()]
+    assert body["messages"][2]["content"] == [result("functions_f_0"), result()]
+    late = {"role": "system", "content": [text("s")]}
+    assert sent(*past, late)[0]["messages"][3] == late
+
+
 def test_sent_body_stands_only_for_the_same_messages_tools_and_parameters():
     request = parsed(KEEPS, tools=[TOOL]).request
     assert request.sent.stands_for(request)
