@@ -68,3 +68,31 @@ def test_field_check_by_type_finds_what_the_full_check_finds(name):
         assert problem_of(object_of({}, {name: check}), {name: value}, "") == expected
         inside = None if value is None else problem_of(check, value, f"body.{name}")
         assert problem_of(object_of({}, {name: check}), {name: value}, "body") == inside
+
+
+@pytest.mark.parametrize(
+    ("given", "usual"),
+    [
+        ({"type": "json_object", "schema": {"type": "array"}}, {"type": "array"}),
+        ({"type": "json_schema", "schema": {"type": "object"}}, {"type": "object"}),
+        ({"type": "json_schema", "schema": {}, "json_schema": None}, {}),
+    ],
+)
+def test_chat_format_with_a_schema_beside_its_type_is_a_json_schema(given, usual):
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "response_format": given}
+    parsed = parse_chat(json.encode(body)).request.rest["response_format"]
+    assert parsed == {"type": "json_schema", "json_schema": {"name": "answer", "schema": usual}}
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        {"type": "json_object"},
+        {"type": "json_object", "schema": None},
+        {"type": "json_schema", "json_schema": {"name": "x"}, "schema": {}},
+        {"type": "structural_tag", "schema": {}},
+    ],
+)
+def test_chat_format_of_another_form_stays(format):
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "response_format": format}
+    assert parse_chat(json.encode(body)).request.rest["response_format"] == format

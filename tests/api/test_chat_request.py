@@ -134,6 +134,8 @@ REFUSED = [
     ({"top_logprobs": 3, "logprobs": False}, None, None, "top_logprobs"),
     missing("response_format.type", response_format={}),
     missing("response_format.json_schema", response_format={"type": "json_schema"}),
+    ({"response_format": {"type": "json_schema", "schema": []}}, None, "invalid_type", "response_format.schema"),
+    ({"response_format": {"type": "json_object", "schema": "x"}}, None, "invalid_type", "response_format.schema"),
     missing("response_format.json_schema.name", response_format={"type": "json_schema", "json_schema": {}}),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x" * 65}}}, None, "string_above_max_length", "response_format.json_schema.name"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": []}}}, None, "invalid_type", "response_format.json_schema.schema"),

@@ -11,6 +11,7 @@ from msgspec import Struct
 from gateway.api.body import COUNTS, Counts, decode_body
 from gateway.api.chat.schema import besides_messages as check_besides
 from gateway.api.chat.schema import body as check_body
+from gateway.api.chat.schema import usual_format
 from gateway.api.validation import ResolvedToolChoice, check_stream_options, resolve_tool_choice, unknown_tool_error
 from gateway.errors import BadRequest
 from gateway.request import Message, Request, Tool, ToolName, are_large, are_text_only
@@ -109,6 +110,8 @@ def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
     simple = type(data) is list and len(data) > 0 and are_text_only(data)  # then the messages need no further checks
     (check_besides if simple else check_body)(body, "")
     functions = functions_to_tools(body)
+    if "response_format" in body:
+        usual_format(body)
     _check_together(body)
     messages = body.pop("messages") if simple else _modern(body.pop("messages"))
     tools, (choice, allowed) = _tools(body)

@@ -149,10 +149,30 @@ def check_logit_bias(value: Any, param: str) -> None:  # noqa: ANN401 - decoded 
 _FORMATS = one_of("text", "json_object", "json_schema", "structural_tag")  # the last one is vLLM's and SGLang's
 
 
+_SCHEMED = ("json_object", "json_schema")  # types of formats that may have a schema beside them
+
+
 def _response_format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     object_of({"type": _FORMATS})(value, param)
-    if value["type"] == "json_schema":
+    if _has_schema_beside(value):
+        object_(value["schema"], f"{param}.schema")
+    elif value["type"] == "json_schema":
         object_of({"json_schema": object_of({"name": string_of(64)}, {"schema": object_})})(value, param)
+
+
+def _has_schema_beside(format: dict[str, Any]) -> bool:
+    """Return True for a format whose schema is not inside `json_schema`, as llama.cpp documents it."""
+    return format["type"] in _SCHEMED and format.get("json_schema") is None and format.get("schema") is not None
+
+
+def usual_format(fields: dict[str, Any]) -> None:
+    """Put a schema beside the type of the checked response format into `json_schema`, where all servers read it."""
+    format = fields["response_format"]
+    if _has_schema_beside(format):
+        fields["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": format["schema"]},
+        }
 
 
 REQUIRED: dict[str, ParamCheck] = {"model": string, "messages": list_of(_message, least=1)}

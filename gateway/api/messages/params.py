@@ -120,4 +120,6 @@ def further_fields(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     unknown = {name: value for name, value in body.items() if name not in _KNOWN}
     fields = {name: value for name, value in unknown.items() if name not in _OF_CHAT}
     schema.check_optional(fields, "")
+    if "response_format" in fields:
+        schema.usual_format(fields)
     return fields, [name for name in unknown if name in _OF_CHAT]

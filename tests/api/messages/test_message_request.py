@@ -86,6 +86,10 @@ FIELDS = {
         {"thinking": {"type": "enabled"}},
     ),
     "format": ({"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, {"response_format": RESPONSE_FORMAT}),
+    "format of llama.cpp": (
+        {"response_format": {"type": "json_object", "schema": SCHEMA}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
+    ),
     "older format": ({"output_format": {"type": "json_schema", "schema": SCHEMA}}, {"response_format": RESPONSE_FORMAT}),
     "no format": ({"output_config": {"format": None}}, {}),
     "one call at a time": (
