@@ -96,3 +96,17 @@ def test_chat_format_with_a_schema_beside_its_type_is_a_json_schema(given, usual
 def test_chat_format_of_another_form_stays(format):
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "response_format": format}
     assert parse_chat(json.encode(body)).request.rest["response_format"] == format
+
+
+@pytest.mark.parametrize(
+    ("given", "limit", "rest"),
+    [
+        ({"max_tokens": -1}, None, {}),
+        ({"max_completion_tokens": -1}, None, {}),
+        ({"max_tokens": -1, "max_completion_tokens": 5}, 5, {"max_completion_tokens": 5}),
+    ],
+)
+def test_chat_limit_of_minus_one_is_none(given, limit, rest):
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **given}
+    request = parse_chat(json.encode(body)).request
+    assert (request.max_tokens, request.rest) == (limit, rest)

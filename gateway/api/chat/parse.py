@@ -16,6 +16,9 @@ from gateway.api.validation import ResolvedToolChoice, check_stream_options, res
 from gateway.errors import BadRequest
 from gateway.request import Message, Request, Tool, ToolName, are_large, are_text_only
 
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_UNLIMITED = -1  # for llama.cpp and LM Studio, whose examples have it; other servers refuse it
+
 
 def functions_to_tools(body: dict[str, Any]) -> bool:
     """Replace functions by tools in the body; return True if there were functions.
@@ -106,6 +109,9 @@ def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
     Raise BadRequest, in OpenAI's words, if the API does not allow it, and TooLarge for too many values.
     """
     body = decode_body(raw, counts)
+    for name in _LIMITS:
+        if body.get(name) == _UNLIMITED:
+            del body[name]
     data = body.get("messages")
     simple = type(data) is list and len(data) > 0 and are_text_only(data)  # then the messages need no further checks
     (check_besides if simple else check_body)(body, "")
