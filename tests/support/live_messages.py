@@ -17,7 +17,7 @@ from support.anthropic_server import PATH, event, faults
 from support.ollama_server import chunks_of
 from support.threaded_gateway import listening, underneath
 
-MODEL = "claude-demo"
+MODEL = "claude-opus-4-6"  # it takes adaptive thinking, and parameters of sampling, which later generations refuse
 WINDOW = 4096
 _BELOW = "/v1/chat/completions"
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}

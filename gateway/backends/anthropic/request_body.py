@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import json
 
+from gateway.backends.anthropic.generations import chooses_itself
 from gateway.backends.anthropic.messages import (
     JsonObject,
     message_turns,
@@ -24,6 +25,7 @@ from gateway.warnings import Warnings
 PATH = "/v1/messages"
 _AN_OBJECT = "Answer with one JSON object and nothing else, without a code fence."
 _JSON = ("json_object", "json_schema")
+_SAMPLING = ("temperature", "top_k", "top_p")
 _CACHE_POINT = {"type": "ephemeral"}
 _CACHED_TURNS = 2  # the last turns of the user that get a cache point; the API takes four points in all
 _encode = json.Encoder().encode
@@ -59,7 +61,7 @@ def message_body(request: Request, target: BodyTarget, known: Set[str], ledger: 
     fields |= data | own
     if system:
         fields["system"] = system
-    _fit_sampling(fields, ledger)
+    _fit_sampling(fields, target.model, ledger)
     fields["max_tokens"] = fit_thinking(fields, limit, turns, ledger)
     if target.caches:
         _cache_prompt(fields)
@@ -122,17 +124,21 @@ def _stops(given: Any, ledger: Warnings) -> JsonObject:  # noqa: ANN401 - decode
     return {"stop_sequences": stops} if stops else {}
 
 
-def _fit_sampling(fields: JsonObject, ledger: Warnings) -> None:
-    """Keep the temperature within the API's range, and without a top_p, as newer models refuse both together."""
+def _fit_sampling(fields: JsonObject, model: str, ledger: Warnings) -> None:
+    """Keep the temperature within the API's range, and without a top_p, as newer models refuse both together.
+
+    The newest models refuse all parameters of sampling, but for the temperature that they have.
+    """
     temperature = fields.get("temperature")
-    if temperature is None:
-        return
-    if temperature > 1:
-        fields["temperature"] = 1
+    if temperature is not None and temperature > 1:
+        temperature = fields["temperature"] = 1
         ledger.add("translated", "temperature")
-    if "top_p" in fields:
-        del fields["top_p"]
-        ledger.add("dropped", "top_p")
+    itself = chooses_itself(model)
+    refused = {"temperature": itself and temperature != 1, "top_k": itself, "top_p": itself or temperature is not None}
+    for name in filter(refused.get, _SAMPLING):
+        if name in fields:
+            del fields[name]
+            ledger.add("dropped", name)
 
 
 def _cache_prompt(fields: JsonObject) -> None:

@@ -3,17 +3,13 @@
 Newer models decide themselves how long they think, and take an effort.  Older ones, and other servers, take a budget.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gateway.backends.anthropic.generations import chooses_itself, fitting_effort, needs_budget
 from gateway.backends.anthropic.messages import JsonObject, is_signed
 from gateway.warnings import Warnings
 
-# Names of models that take a budget: Claude up to 4.5, and all that are not Claude.
-_BUDGETED = re.compile(
-    r"claude-(?:instant|[123]\b)|claude-(?:opus|sonnet|haiku)-4(?:-[0-5]\b|-20\d{6}|$)|^(?!.*claude)"
-)
 _BUDGETS: Mapping[str, int] = {
     "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152,
 }  # fmt: skip
@@ -26,7 +22,6 @@ _ON = ("enabled", "adaptive", "between_tools")
 def thinking_fields(data: JsonObject, model: str, ledger: Warnings) -> JsonObject:
     """Take `thinking` and `reasoning_effort` out of the fields, and return what the model takes in their place."""
     given, effort = data.pop("thinking", None), data.pop("reasoning_effort", None)
-    budgeted = bool(_BUDGETED.search(model.lower()))
     if not isinstance(given, dict):
         if given is not None:
             ledger.add("dropped", "thinking")
@@ -34,14 +29,24 @@ def thinking_fields(data: JsonObject, model: str, ledger: Warnings) -> JsonObjec
             return {}
         given = {"type": "disabled" if effort == "none" else "enabled"}
     level = effort if effort in _BUDGETS else None
-    fields: JsonObject = {"thinking": given}
-    if given == {"type": "enabled"}:
-        adaptive = {"type": "adaptive", "display": "summarized"}
-        budget = {"type": "enabled", "budget_tokens": _BUDGETS[level or "medium"]}
-        fields["thinking"] = budget if budgeted else adaptive
-    if level and not budgeted:
-        fields["output_config"] = {"effort": "low" if level == "minimal" else level}
+    fields: JsonObject = {"thinking": _fitting_thinking(given, level, model, ledger)}
+    if level and not needs_budget(model):
+        fields["output_config"] = {"effort": fitting_effort(level, model)}
     return fields
+
+
+def _fitting_thinking(given: JsonObject, level: str | None, model: str, ledger: Warnings) -> JsonObject:
+    """Return the setting that the model takes: with a budget, or adaptive."""
+    if given.get("type") != "enabled":
+        return given
+    budget = given.get("budget_tokens")
+    if budget is None and needs_budget(model):
+        return {**given, "budget_tokens": _BUDGETS[level or "medium"]}
+    if budget is not None and not chooses_itself(model):
+        return given
+    if budget is not None:
+        ledger.add("translated", "thinking")
+    return {"type": "adaptive", "display": given.get("display") or "summarized"}
 
 
 def fit_thinking(fields: JsonObject, limit: int | None, turns: Sequence[JsonObject], ledger: Warnings) -> int:

@@ -66,7 +66,7 @@ KIND = Kind(
             "response_format": TranslatedRule("`output_config.format`; `json_object` as an instruction"),
             "stop": TranslatedRule("`stop_sequences`"),
             "stream_options": WITHOUT_EFFECT,  # the API always counts
-            "temperature": TranslatedRule("at most 1; without `top_p`; omitted beside `thinking`"),
+            "temperature": TranslatedRule("at most 1; without `top_p`; not beside `thinking`, nor from Claude 4.7 on"),
             "thinking_token_budget": TranslatedRule("`thinking.budget_tokens`", _budgeted),
             "tool_choice": TranslatedRule("`auto`, `any`, `tool`, `none`"),
             "tools": TranslatedRule("as `input_schema`, without alternatives at its root; custom tools as functions"),

@@ -16,7 +16,7 @@ from gateway.warnings import Warnings
 from support.anthropic_server import faults, text
 
 KIND = KINDS["anthropic"]
-OLD, NEW = "claude-sonnet-4-5-20250929", "claude-opus-4-6"
+OLD, NEW, NEWEST = "claude-sonnet-4-5-20250929", "claude-opus-4-6", "claude-sonnet-5"
 F, G = Tool("f", {"name": "f", "parameters": {"type": "object"}}), Tool("g", {"name": "g"})
 REQUIRED_TEXT = text("Continue.")
 POINT = {"type": "ephemeral"}
@@ -260,6 +260,16 @@ EFFORTS = {
         "minimal",
         {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "low"}},
     ),
+    "between": (
+        NEW,
+        "xhigh",
+        {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "max"}},
+    ),
+    "newest": (
+        NEWEST,
+        "xhigh",
+        {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "xhigh"}},
+    ),
     "newer": (
         "anthropic.claude-mythos-5",
         "max",
@@ -284,6 +294,24 @@ def test_messages_switch_and_budget_are_thinking():
         ({"thinking": {"type": "adaptive"}}, {"type": "adaptive"}),
     ):
         assert body_of(rest=rest)[0]["thinking"] == expected
+    for model, rest, expected, warning in (
+        (NEW, {"thinking_token_budget": 2000}, {"type": "enabled", "budget_tokens": 2000}, []),
+        (
+            NEWEST,
+            {"thinking_token_budget": 2000},
+            {"type": "adaptive", "display": "summarized"},
+            ["translated:thinking"],
+        ),
+        (
+            NEWEST,
+            {"thinking": {"type": "enabled", "display": "omitted"}},
+            {"type": "adaptive", "display": "omitted"},
+            [],
+        ),
+        (NEWEST, {"enable_thinking": False}, {"type": "disabled"}, []),
+    ):
+        body, warnings = body_of(model=model, rest=rest)
+        assert (body["thinking"], warnings[1:]) == (expected, warning)
     body, warnings = body_of(rest={"thinking": 5})
     assert "thinking" not in body and "dropped:thinking" in warnings
 
@@ -331,6 +359,29 @@ def test_messages_sampling_is_within_the_range_of_the_api():
     assert body_of(rest={"temperature": 1.5})[0]["temperature"] == 1
     body, warnings = body_of(rest={"temperature": 0.5, "top_p": 0.5})
     assert (body["temperature"], "top_p" in body, warnings) == (0.5, False, ["dropped:top_p"])
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["claude-opus-4-7", "anthropic/claude-opus-4.8", "us.anthropic.claude-sonnet-5", "claude-haiku-5-5", NEWEST,
+     "claude-mythos-preview"],
+)  # fmt: skip
+def test_messages_newest_models_get_no_sampling(model):
+    sampling = {"temperature": 0.2, "top_k": 5, "top_p": 0.9}
+    body, warnings = body_of(model=model, rest=sampling)
+    assert body.keys().isdisjoint(sampling)
+    assert warnings == ["forwarded:top_k", "dropped:temperature", "dropped:top_k", "dropped:top_p"]
+    body, warnings = body_of(model=model, rest={"temperature": 1.2})
+    assert (body["temperature"], warnings) == (1, ["translated:temperature"])
+
+
+@pytest.mark.parametrize(
+    "model", [OLD, NEW, "anthropic/claude-sonnet-4.5", "claude-sonnet-4.6", "kimi-k2", "claude-3-5-haiku"]
+)
+def test_messages_other_models_get_their_sampling(model):
+    body, warnings = body_of(model=model, rest={"temperature": 0.2, "top_k": 5})
+    assert (body["temperature"], body["top_k"], warnings) == (0.2, 5, ["forwarded:top_k"])
+    assert body_of(model=model, rest={"top_p": 0.9})[0]["top_p"] == 0.9
 
 
 def test_messages_stop_sequences_are_no_white_space():
