@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.backends.anthropic.generations import chooses_itself
+from gateway.backends.anthropic.generations import chooses_itself, needs_budget
 from gateway.backends.anthropic.messages import (
     JsonObject,
     message_turns,
@@ -42,8 +42,8 @@ def message_body(request: Request, target: BodyTarget, known: Set[str], ledger: 
     data = request_fields(request, target.kind, known, ledger)
     leading, conversation = split_system(upstream_messages(request, target, ledger))
     system, turns = system_blocks(leading), message_turns(conversation, ledger)
-    if request.fresh and turns[-1]["role"] == "assistant":
-        turns.append(user_turn(ledger))
+    if turns[-1]["role"] == "assistant":
+        turns += _turns_behind_prefill(request, target.model, ledger)
     limit = data.pop("max_tokens", None)
     data.pop("continue_final_message", None)  # the API always continues
     fields: JsonObject = {
@@ -84,6 +84,15 @@ def client_body(request: Request, target: BodyTarget, ledger: Warnings) -> bytes
         if limit < given:
             fit_thinking(fields, limit, fields["messages"], ledger)
     return encoded(fields) if request.large else _encode(fields)
+
+
+def _turns_behind_prefill(request: Request, model: str, ledger: Warnings) -> list[JsonObject]:
+    """Return what follows a last message of the assistant: nothing, if the model is to continue it and can."""
+    if not request.fresh and needs_budget(model):
+        return []
+    if not request.fresh:
+        ledger.add("unenforced", "prefill")
+    return [user_turn(ledger)]
 
 
 def _without_thinking(fields: JsonObject) -> JsonObject:

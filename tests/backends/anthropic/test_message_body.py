@@ -181,6 +181,15 @@ def test_messages_prefill_has_no_white_space_at_its_end():
     assert turns(USER, {**begun, "content": " ", "thinking_blocks": [signed]})[0][1] == ("assistant", [signed])
 
 
+@pytest.mark.parametrize("model", [NEW, NEWEST])
+def test_messages_prefill_is_followed_by_the_user_if_the_model_refuses_it(model):
+    begun = {"role": "assistant", "content": "It is"}
+    messages, warnings = turns(USER, begun, model=model)
+    assert messages[1:] == [("assistant", [text("It is")]), ("user", [REQUIRED_TEXT])]
+    assert warnings == ["unenforced:prefill", "translated:messages"]
+    assert turns(USER, begun, model=model, fresh=True)[1] == ["translated:messages"]
+
+
 def test_messages_new_response_follows_a_message_of_the_assistant():
     messages, warnings = turns(USER, {"role": "assistant", "content": "A"}, fresh=True)
     assert (messages[-1], warnings) == (("user", [REQUIRED_TEXT]), ["translated:messages"])

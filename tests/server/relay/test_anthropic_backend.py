@@ -183,7 +183,8 @@ async def test_anthropic_backend_caches_prompts_of_clients_that_cannot_mark_them
 async def test_anthropic_backend_gets_other_parameters_of_the_operator_in_a_new_body(path):
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "It is"}]
     turns = [{**one, "content": [text(one["content"])]} for one in messages]
-    async with serving([text("a")], model={"defaults": {"top_k": 7}}) as site:
+    model = {"defaults": {"top_k": 7}, "upstream_model": "claude-opus-4-5"}  # goes on from a prefill
+    async with serving([text("a")], model=model) as site:
         if counts := path.endswith("count_tokens"):
             site.server._scripts = [whole({"input_tokens": 42})]
         limit = {} if counts else {"max_tokens": 100}
