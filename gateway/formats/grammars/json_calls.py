@@ -5,7 +5,7 @@ The parser also accepts variants that models write:
 - other names of the members, arguments before the name
 - arguments as a JSON string or null
 - the API's own form with a `function` inside
-- Python's quotes, doubled braces, a missing last brace
+- Python's quotes, doubled braces, a missing last brace, a missing comma between members
 
 Before its name is known an object may still be text; after that it is a call, complete or cut off.
 """
@@ -28,6 +28,7 @@ _ARGUMENTS = {"arguments", "parameters", "args"}
 _PLAIN = {"type", "index"}
 _BARE = re.compile(r"[^,{}\[\]<]*")
 _KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
+_QUOTED = tuple(sorted(quote + key + quote for quote in "\"'" for key in _KNOWN))
 FENCE = "```"
 _EMPTY = "{} \n\t"
 
@@ -137,8 +138,14 @@ class JsonCall:
             key = yield from self._string(_KNOWN)
             yield from self.read.expect(":")
             yield from self._member(key)
-            more = yield from self.read.accept(",")
+            more = (yield from self.read.accept(",")) or (yield from self._missing_comma())
         return ""
+
+    def _missing_comma(self) -> ReadStep:
+        """Return a comma if a known key comes without one."""
+        missing = "," if (yield from self.read.lookahead(*_QUOTED)) else ""
+        self.read.was_repaired |= bool(missing)
+        return missing
 
     def _member(self, key: str) -> ReadStep:
         first = yield from self.read.peek()
