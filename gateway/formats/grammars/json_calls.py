@@ -3,7 +3,7 @@
 The parser also accepts variants that models write:
 
 - other names of the members, arguments before the name
-- arguments as a JSON string or null
+- arguments as a JSON string or null, or as members beside the name
 - the API's own form with a `function` inside
 - Python's quotes, doubled braces, a missing last brace, a missing comma between members
 
@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection
 
 from gateway.formats import lenient_json
+from gateway.formats.argument_types import escape_json_string
 from gateway.formats.argument_values import fitted
 from gateway.formats.arguments import encoded, whole
 from gateway.formats.parser import ParseContext, ParserOutput, emit_as_text, start_call
@@ -25,6 +26,7 @@ from gateway.formats.text_buffer import Malformed
 _NAME = {"name", "tool_name", "function"}
 _ID = {"id", "tool_call_id"}
 _ARGUMENTS = {"arguments", "parameters", "args"}
+_RARE_ARGUMENTS = {"input", "params"}  # only of an object, and unless the tool has such a parameter
 _PLAIN = {"type", "index"}
 _BARE = re.compile(r"[^,{}\[\]<]*")
 _KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
@@ -118,12 +120,15 @@ class JsonCall:
         self._id = ""
         self._early: list[str] = []  # arguments before the name
         self._strange: list[str] = []  # unknown members before the name
+        self._beside: dict[str, str] = {}  # parameters of the tool that stand beside its name
         self.depth = 1  # open braces between two members
         doubled = yield from self.read.take_literal("{")
         yield from self._members()
         if not self._started:
             raise Malformed
-        if not (yield from self.read.accept("}")) and self.read.ended:
+        closed = yield from self.read.accept("}")
+        self._gather(closed)
+        if not closed and self.read.ended:
             return ""
         if doubled:
             yield from self.read.accept("}")
@@ -153,13 +158,20 @@ class JsonCall:
             yield from self._inside()
         elif key in _NAME and not self._started:
             self._start((yield from self._string(self.names)))
-        elif key in _ARGUMENTS and not self._argued:
+        elif not self._argued and self._holds_arguments(key, first):
             yield from self._argue(first)
         elif key in _ID and not self._started and first in ('"', "'"):
             self._id = yield from lenient_json.read_string(self.read)
         else:
             yield from self._other(key)
         return ""
+
+    def _holds_arguments(self, key: str, first: str) -> bool:
+        rare = key in _RARE_ARGUMENTS and first == "{" and self._started and not self._is_parameter(key)
+        return rare or key in _ARGUMENTS
+
+    def _is_parameter(self, key: str) -> bool:
+        return self._shape.member(key) is not ANYTHING
 
     def _argue(self, first: str) -> ReadStep:
         """Pass on the arguments; in an object with Python's quotes, Python's notation counts as no repair."""
@@ -184,11 +196,31 @@ class JsonCall:
         return ""
 
     def _other(self, key: str) -> ReadStep:
+        if key not in _KNOWN and self._started and not self._argued and self._is_parameter(key):
+            return (yield from self._keep(key))
         if key not in _PLAIN:
             self._drop(f"tool_calls.{key}" if key in _KNOWN else "tool_calls.function")
-        if self._python:
-            return (yield from lenient_json.read_value(self.read, _ignore))
-        return (yield from self.read.json(_ignore))
+        return (yield from self._value(_ignore))
+
+    def _value(self, put: TextSink) -> ReadStep:
+        return lenient_json.read_value(self.read, put) if self._python else self.read.json(put)
+
+    def _keep(self, key: str) -> ReadStep:
+        """Keep a parameter beside the name until the object ends, as its arguments may still come."""
+        pieces: list[str] = []
+        end = yield from self._value(pieces.append)
+        value = "".join(pieces)
+        self._beside[key] = fitted(value, self._shape.member(key)) or value
+        return end
+
+    def _gather(self, closed: str) -> None:
+        """Pass on the parameters beside the name as the arguments, if no others came."""
+        if self._beside and self._argued:
+            self._drop("tool_calls.function")
+        elif self._beside:
+            self.read.was_repaired = True
+            pairs = [f'"{escape_json_string(key)}": {value}' for key, value in self._beside.items()]
+            self._put("{" + ", ".join(pairs) + closed)
 
     def _string(self, options: Collection[str] | None) -> ReadStep:
         """Read a string in any quotes; while the object may be text, only one of the options, else raise Malformed."""
