@@ -7,8 +7,8 @@ every family:
   these are at most 16 characters.  White space before the end of reasoning is kept as the model wrote it.
 - Reasoning that is never closed extends to the end.  An opening tag repeated inside is dropped, and so is a closing
   tag at the beginning of the text, after reasoning or after a call.  Any other such tag is text.
-- A server may have removed the opening tag.  A closing tag then makes all text before it reasoning, if a line end or
-  the end follows.  This does not apply inside a code block, nor after reasoning or a call.
+- A server may have removed the opening tag.  A closing tag then makes all text before it reasoning, if a line end, a
+  call or the end follows.  This does not apply inside a code block, nor after reasoning or a call.
 - If the request offers no tools, the tags of calls are text.  A tag and the text behind it are also text if that text
   is no call.
 - The closing tags of calls are dropped wherever they follow a call.  So is a code fence around calls.
@@ -25,7 +25,7 @@ from gateway.formats.grammars.json_calls import FENCE
 from gateway.formats.markup_tags import APART, APART_END, MarkupTags
 from gateway.formats.parser import CallParser, Format, ParseContext, ParserOutput, recover_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
-from gateway.formats.reasoning_calls import HeldOutput
+from gateway.formats.reasoning_calls import HeldOutput, ThoughtEnd
 from gateway.formats.text_buffer import Malformed
 
 _BLANKS = re.compile(r"[ \t]*")
@@ -189,20 +189,29 @@ class _MarkupParser:
         return self._in_block or self._called or self._thought_through
 
     def _unopened(self, mark: str) -> ReadStep:
-        """Accept a closing tag of reasoning without its opening tag, if a line end or the end follows."""
+        """Accept a closing tag of reasoning without its opening tag, if a line end, a call or the end follows."""
         read, gap = self._read, self._read.marker.removesuffix(mark)
         read.begin_recording(read.marker)
         yield from read.run(_BLANKS)
-        follows = yield from read.lookahead("\n", "\r")
-        text = read.end_recording()
+        follows = yield from read.lookahead("\n", "\r", *self._openings)
+        if follows in self._openings:
+            yield from read.take_literal(follows)
+        text, ends = read.end_recording(), ThoughtEnd(self._emit, gap, mark)
+        if follows in self._openings:
+            read.marker = text  # all of it is text if no call follows
+            return (yield from self._call(follows, self._emit.text, emit=ends))
         if not follows and not read.ended:
             self._emit.text(text)
             return ""
-        if gap:
-            self._emit.text(gap)
         self._thought_through = True
-        self._emit.thought_end(mark)
+        ends.end()
         return mark
+
+    @property
+    def _openings(self) -> tuple[str, ...]:
+        """The tags of calls that are looked for; brackets and fences begin other text as well."""
+        markup = self._markup
+        return tuple(tag for tag in (*markup.before, *markup.calls) if len(tag) > 3) if self._seeks else ()
 
     def _last(self, mark: str) -> ReadStep:
         """Drop a closing tag in `answer` at the end of the text, as the server has removed its opening tag."""
@@ -293,7 +302,13 @@ class _MarkupParser:
         self._called = False
         return mark if ends else ""
 
-    def _call(self, mark: str, put: TextSink, calls: Mapping[str, CallParser] | None = None) -> ReadStep:
+    def _call(
+        self,
+        mark: str,
+        put: TextSink,
+        calls: Mapping[str, CallParser] | None = None,
+        emit: ParserOutput | None = None,
+    ) -> ReadStep:
         """Read the calls behind a tag; return "" if all of it was text, for `put`."""
         read, markup = self._read, self._markup
         read.begin_recording(read.marker)
@@ -304,7 +319,7 @@ class _MarkupParser:
             while mark in (*markup.before, *markup.fences):
                 behind = markup.call_openings if mark in markup.before else (*markup.before, *markup.calls)
                 mark = yield from read.expect(*behind)
-            yield from (calls or markup.calls)[mark](read, self._emit, self._context)
+            yield from (calls or markup.calls)[mark](read, emit or self._emit, self._context)
         except Malformed:
             if mark in markup.fences and not read.dropped:  # no tag of a call follows, not even an incomplete one
                 put(read.end_recording())

@@ -1,4 +1,4 @@
-"""Hold a call inside reasoning until the rest of the turn shows if it counts or is a quotation."""
+"""Receive calls inside reasoning, which may be quotations, and calls right behind reasoning without an opening tag."""
 
 from typing import Any
 
@@ -122,3 +122,29 @@ class HeldOutput:
         events, self._events, self._settled = self._events, [], True
         self._read.kept()
         return events
+
+
+class ThoughtEnd:
+    """A ParserOutput that ends reasoning without an opening tag where the first call begins.
+
+    gap: the white space before the closing tag.
+    """
+
+    def __init__(self, emit: ParserOutput, gap: str, tag: str) -> None:
+        self._emit, self._gap, self._tag = emit, gap, tag
+        self.tool_args, self.tool_end = emit.tool_args, emit.tool_end
+        self.text, self.reasoning, self.incomplete_call = emit.text, emit.reasoning, emit.incomplete_call
+        self.note_dropped, self.thought_end, self.unread = emit.note_dropped, emit.thought_end, emit.unread
+
+    def end(self) -> None:
+        """End the reasoning, once."""
+        if self._gap:
+            self._emit.text(self._gap)
+        if self._tag:
+            self._emit.thought_end(self._tag)
+        self._gap = self._tag = ""
+
+    def tool_start(self, name: str, id: str = "") -> None:
+        """Begin a call behind the reasoning."""
+        self.end()
+        self._emit.tool_start(name, id)

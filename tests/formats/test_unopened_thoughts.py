@@ -18,6 +18,8 @@ from support.sse import text_of
 from support.upstream import chunk, completion_body, stream, whole
 
 HERMES = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
+LISTED = '<tool_call>[{"name": "f", "arguments": {"a": "x"}}, {"name": "f", "arguments": {"a": "x"}}]</tool_call>'
+CALLED = ["call", "f", '{"a": "x"}']
 UNOPENED = ParseContext(TOOLS, unopened=True)
 REPAIRED = ["repaired:content"]
 
@@ -50,6 +52,29 @@ def test_closing_tag_alone_makes_a_thought_of_the_text_of_a_whole_answer(text, w
         assert written(events) == wanted and grammatical(events)
         warnings = [entry for entry in ledger.entries() if entry != "repaired:finish_reason"]
         assert warnings == (REPAIRED if wanted[0][0] == "reasoning" else [])
+
+
+# A text, and what it is in a whole answer and in a stream.
+BEFORE_A_CALL = [
+    ("a call", f"hm</think>{HERMES}", [["reasoning", "hm"], CALLED], [["text", "hm"], CALLED]),
+    ("blanks, a call", f"hm\n</think> {HERMES}", [["reasoning", "hm\n"], CALLED], [["text", "hm\n"], CALLED]),
+    ("two calls", f"hm</think>{LISTED}", [["reasoning", "hm"], CALLED, CALLED], [["text", "hm"], CALLED, CALLED]),
+    ("a call, text", f"hm</think>{HERMES}Yes.", [["reasoning", "hm"], CALLED, ["text", "Yes."]], [["text", "hm"], CALLED, ["text", "\nYes."]]),
+    ("a tag without a call", "See </think><tool_call>.", [["text", "See </think><tool_call>."]], [["text", "See </think><tool_call>."]]),
+    ("a second thought", f"a</think>{HERMES}\nb</think>{HERMES}", [["reasoning", "a"], CALLED, ["text", "b</think>"], CALLED], [["text", "a"], CALLED, ["text", "\nb</think>"], CALLED]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "whole", "streamed"), [pytest.param(*row, id=what) for what, *row in BEFORE_A_CALL])
+def test_closing_tag_alone_ends_a_thought_right_before_a_call(text, whole, streamed):
+    for pieces in [[text], singly(text), *([text[:place], text[place:]] for place in range(1, len(text)))]:
+        deltas = [*(TextDelta(0, piece) for piece in pieces), Finish(0, "stop")]
+        assert written(read(deltas, whole=True)) == whole
+        ledger = Warnings()
+        assert written(read(deltas, ledger=ledger)) == streamed
+        assert ("repaired:content" in ledger.entries()) == (whole[0][0] == "reasoning")
+    alone = read([TextDelta(0, text), Finish(0, "stop")], context=ParseContext({}, unopened=True), whole=True)
+    assert written(alone) == [["text", text]]
 
 
 def test_closing_tag_behind_reasoning_of_the_backend_is_text():
