@@ -11,7 +11,8 @@ every family:
   call or the end follows.  This does not apply inside a code block, nor after reasoning or a call.
 - If the request offers no tools, the tags of calls are text.  A tag and the text behind it are also text if that text
   is no call.
-- The closing tags of calls are dropped wherever they follow a call.  So is a code fence around calls.
+- The closing tags of calls are dropped wherever they follow a call.  So is a code fence around calls.  Tags of a call
+  with nothing inside are dropped before a call or the end of the text.
 """
 
 import re
@@ -30,6 +31,7 @@ from gateway.formats.text_buffer import Malformed
 
 _BLANKS = re.compile(r"[ \t]*")
 _INFO = re.compile(r"\w*")
+_LONGEST_EMPTY = 256  # characters of opening tags
 _SOURCES = re.compile(r"[\d:,\[\] ]*")  # the sources of a citation
 
 
@@ -311,7 +313,8 @@ class _MarkupParser:
     ) -> ReadStep:
         """Read the calls behind a tag; return "" if all of it was text, for `put`."""
         read, markup = self._read, self._markup
-        read.begin_recording(read.marker)
+        marker = read.marker
+        read.begin_recording(marker)
         try:
             fenced = mark in markup.fences
             if fenced and read.marker.endswith(mark):
@@ -324,11 +327,32 @@ class _MarkupParser:
             if mark in markup.fences and not read.dropped:  # no tag of a call follows, not even an incomplete one
                 put(read.end_recording())
                 return ""
+            if read.is_recording and (empty := (yield from self._empty(marker))):
+                return empty
             if not recover_call(read, self._emit, put):
                 return ""
         self._called = True
         self._fenced |= fenced
         return mark
+
+    def _empty(self, marker: str) -> ReadStep:
+        """Drop tags of a call with nothing inside, before a call or the end; return "" for other text.
+
+        marker: the opening tag.  Behind a blank it is a word of a sentence, unless it begins the text.
+        """
+        read, openings, after = self._read, self._openings, self._markup.after
+        gap = marker[: len(marker) - len(marker.lstrip())]
+        word = gap and "\n" not in gap and self._has_text
+        if word or not (openings and after) or not _are_tags(read.recorded, openings):
+            return ""
+        closed = found = yield from read.accept(*after)
+        while found:
+            found = yield from read.accept(*after)
+        yield from read.peek()
+        if not closed or not (read.ended or (yield from read.lookahead(*openings))):
+            return ""
+        read.end_recording()
+        return closed
 
     def _keep(self, thought: str) -> None:
         self._emit.reasoning(thought)
@@ -354,6 +378,15 @@ class _CallsOnlyOutput:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
         self.unread = emit.unread
         self.text = self.thought_end = self.reasoning = self.incomplete_call = self.note_dropped = _ignore
+
+
+def _are_tags(text: str, tags: tuple[str, ...]) -> bool:
+    """Return True if a text has nothing but tags and white space."""
+    if len(text) > _LONGEST_EMPTY:
+        return False
+    for tag in tags:
+        text = text.replace(tag, "")
+    return not text.strip()
 
 
 def _ignore(_: str) -> None:

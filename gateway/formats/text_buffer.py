@@ -96,6 +96,11 @@ class TextBuffer:
         """Return True while a recording is going on."""
         return self._tape is not None
 
+    @property
+    def recorded(self) -> str:
+        """The text taken since `begin_recording`."""
+        return "".join(self._tape or ())
+
     def end_recording(self) -> str:
         """Return the text taken since `begin_recording`, and stop recording."""
         tape, self._tape = self._tape or [], None

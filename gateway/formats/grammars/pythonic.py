@@ -40,12 +40,15 @@ class Pythonic(Struct, frozen=True):
     format: str
 
     def tagged(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-        """Read calls of any name between tags."""
+        """Read calls of any name between tags; an empty list holds no calls."""
         fence = yield from read.accept(_FENCE)
         if fence:
             yield from read.run(_KEY)
         listed = yield from read.accept("[")
-        yield from self._several(read, emit, context, listed=bool(listed))
+        if listed and (yield from read.accept("]")):
+            read.end_recording()
+        else:
+            yield from self._several(read, emit, context, listed=bool(listed))
         return (yield from read.accept(fence)) if fence else ""
 
     def named(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
