@@ -53,13 +53,15 @@ def _net(rows: Mapping[str, FormatSpec]) -> Markup:
 def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) -> dict[str, CallParser]:
     """Return the parsers of tags that several families share; the text behind a tag decides."""
     kimi, solar = "<|tool_call_begin|>", "<|tool_call:begin|>"
+    invoke = {"<invoke name=": elements["<invoke name="]}
     either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
     options: dict[str, CallParser] = {"{": tagged_calls, "[": tagged_calls, **elements}
     options["<tool_call>"] = by_next_token(options, _call(rows["glm47_xml"], "<tool_call>"))
     return {
         kimi: either,
         "<tool_call>": options["<tool_call>"],
-        "<tool_calls>": by_next_token({"<tool_call>": _call(rows["hy_v3"], "<tool_call>")}, tagged_calls),
+        "<tool_calls>": by_next_token({"<tool_call>": _call(rows["hy_v3"], "<tool_call>"), **invoke}, tagged_calls),
+        "<function_calls>": by_next_token(invoke, _call(rows["olmo3_pythonic"], "<function_calls>")),
         "<|tool_calls|>": by_next_token(
             {"{": tagged_calls, "[": tagged_calls, solar: _call(rows["solar_open"], solar)}, either
         ),

@@ -26,7 +26,15 @@ _DSML_EXAMPLE = (
 )
 _DSML_DIFFERS = (
     "vLLM drops what follows the block of calls, and a parameter that does not say whether it is a string; here the "
-    "schema decides on that one, else what it reads as."
+    "schema decides on that one, else what it reads as. vLLM and SGLang know the tags of one version; here each "
+    "version may have the tags of another, and other bars around `DSML`."
+)
+_UNMARKED = TaggedCall(  # the tags of DeepSeek and GigaChat without their special token, which some servers remove
+    next=("<invoke name=", "<tool_calls>", "<function_calls>"),
+    key="<parameter name=",
+    call_ends=("</invoke>", "</tool_calls>", "</function_calls>"),
+    unknown=JSON,
+    trim=False,
 )
 _K3_THINK = MappingProxyType({"<|open|>think<|sep|>": ("<|close|>think<|sep|>", "<|open|>response<|sep|>")})
 
@@ -56,21 +64,32 @@ def _markup(
     )
 
 
-def _dsml(mark: str, *around: str) -> Markup:
-    """Return a format whose tags begin with a mark.
+def _dsml(marks: tuple[str, ...], *around: str) -> Markup:
+    """Return a format whose tags begin with one of these marks.
 
     Each value is JSON, unless its tag says that it is a string.
     """
-    return _markup(
-        TaggedCall(
-            next=(f"<{mark}invoke name=", *(f"<{mark}{word}>" for word in around)),
-            key=f"<{mark}parameter name=",
-            value_ends=(f"</{mark}parameter>",),
-            call_ends=(f"</{mark}invoke>", *(f"</{mark}{word}>" for word in around)),
-            unknown=JSON,
-            trim=False,
-        )
+    invokes = tuple(f"<{mark}invoke name=" for mark in marks)
+    keys = tuple(f"<{mark}parameter name=" for mark in marks)
+    words = tuple(f"{mark}{word}>" for mark in marks for word in around)
+    tags = TaggedCall(
+        next=(*invokes, *map("<{}".format, words)),
+        key=keys[0],
+        also=keys[1:],
+        value_ends=tuple(f"</{mark}parameter>" for mark in marks),
+        call_ends=(*(f"</{mark}invoke>" for mark in marks), *map("</{}".format, words)),
+        unknown=JSON,
+        trim=False,
     )
+    markup, plain = _markup(tags, also=invokes[1:]), _markup(_UNMARKED)
+    return replace(markup, calls={**markup.calls, **plain.calls}, after=(*markup.after, *plain.after))
+
+
+# DeepSeek's models write one another's tags, and bars in other numbers and characters.
+_DSML = _dsml(
+    tuple(f"{bar}DSML{bar}{gap}" for bar in ("｜", "｜｜", "|", "||", "‖") for gap in ("", " ")),
+    *("function_calls", "tool_calls", "toolcalls", "tool", "calls"),
+)
 
 
 def _qwen(
@@ -215,7 +234,7 @@ ROWS: Mapping[str, FormatSpec] = {
         differs="vLLM and SGLang ignore a block without an end; the gateway reads its calls.",
     ),
     "dsml_v32": FormatSpec(
-        parse=_dsml("｜DSML｜", "function_calls"),
+        parse=_DSML,
         families="DeepSeek V3.2",
         example=_DSML_EXAMPLE.format("｜DSML｜", "function_calls"),
         aliases=("deepseek_v32", "deepseekv32"),
@@ -223,7 +242,7 @@ ROWS: Mapping[str, FormatSpec] = {
         differs=_DSML_DIFFERS,
     ),
     "dsml_v4": FormatSpec(
-        parse=_dsml("｜DSML｜", "tool_calls", "toolcalls", "tool"),
+        parse=_DSML,
         families="DeepSeek V4",
         example=_DSML_EXAMPLE.format("｜DSML｜", "tool_calls"),
         aliases=("deepseek_v4", "deepseekv4", "deepseek-v4"),
@@ -231,7 +250,7 @@ ROWS: Mapping[str, FormatSpec] = {
         differs=_DSML_DIFFERS,
     ),
     "dsml_v41": FormatSpec(
-        parse=_dsml("｜DSML｜ ", "calls"),
+        parse=_DSML,
         families="DeepSeek V4.1",
         example=_DSML_EXAMPLE.format("｜DSML｜ ", "calls"),
         aliases=("deepseek_v41", "deepseekv41", "deepseek-v41"),
@@ -239,7 +258,7 @@ ROWS: Mapping[str, FormatSpec] = {
         differs=_DSML_DIFFERS,
     ),
     "gigachat35": FormatSpec(
-        parse=_dsml("｜GCML｜", "tool_calls"),
+        parse=_dsml(("｜GCML｜",), "tool_calls"),
         families="GigaChat 3.5",
         example=_DSML_EXAMPLE.format("｜GCML｜", "tool_calls"),
         special=True,
