@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_COUNTER = re.compile(r":\d+$")
+_COUNTER, _TAG = re.compile(r":\d+$"), re.compile(r"<[|/]")
 
 
 def resolve(name: str, tools: Mapping[str, Any]) -> str:
@@ -14,11 +14,11 @@ def resolve(name: str, tools: Mapping[str, Any]) -> str:
 
     - letter case, `-` for `_`, blanks around the name
     - a counter `:0`, a prefix up to the last `.` or `:`
-    - a special token `<|…` with all text behind it
+    - a special token `<|…` or a closing tag `</…` with all text behind it
     """
     if name in tools or not tools:
         return name
-    plain = _COUNTER.sub("", name.partition("<|")[0].strip())
+    plain = _COUNTER.sub("", _TAG.split(name, maxsplit=1)[0].strip())
     for form in (plain, re.split("[.:]", plain)[-1]):
         found = [tool for tool in tools if _key(tool) == _key(form)]
         if len(found) == 1:

@@ -24,6 +24,9 @@ NAMES = [
     ("find_file:0", "find_file"),
     ("find_file<|channel|>commentary", "find_file"),
     ("tools.READ-file<|constrain|>json", "read-file"),
+    ("find_file</arg_value>", "find_file"),
+    ("find_file</arg_value></tool_call>", "find_file"),
+    ("find_file<arg_key>name</arg_key>", None),  # has arguments
     ("notes.Add", "notes.add"),
     ("a_b", "a_b"),
     ("a-b", None),  # like two tools

@@ -47,6 +47,8 @@ _TYPE = re.compile(r"\s*([^\s]*)")
 _WRAPPERS = ("arguments", "input", "properties")  # keys that some models put around all arguments
 _NO_STRING = frozenset({"string", "quoted", "null"})  # types of a string whose tag denies that it is one
 _OBJECT = frozenset({"object"})
+_NONE: frozenset[str] = frozenset()
+_KEY_WORD = re.compile(r"[\w.$@-]*")
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _IN_CDATA = Markers(_CDATA_END)
 
@@ -148,17 +150,49 @@ class _TaggedParser:
         name = yield from self._name()
         more = (yield from read.run(_ATTRIBUTES)) if tags.name_end else ""
         opened = yield from read.accept(tags.name_end, *tags.name_ends)
-        if more.strip() and not opened:
+        if tags.value and not opened and (called := (yield from self._unopened_key(name, more))):
+            name, tag = called, tags.key
+        elif more.strip() and not opened:
             raise Malformed
-        tag = yield from read.accept(*tags.keys, *tags.call_ends, *(tags.json or ())[:1])
-        tag = tag or (yield from read.lookahead("{"))
+        else:
+            tag = yield from self._first_tag()
         if not tag and not (read.ended and (opened or (name in self._tools and not read.cut))):
             raise Malformed
         start_call(read, self._emit, name)
-        if more.strip() and "=" not in more:
+        if more.strip() and opened and "=" not in more:
             self._emit.note_dropped("tool_calls.function.name")
         self._tool = self._tools.get(name, {})
         return tag
+
+    def _first_tag(self) -> ReadStep:
+        """Read the tag or bracket behind the name, and a closing tag of a value that stands there by mistake."""
+        read, tags = self._read, self._tags
+        stray = (yield from read.accept(*tags.value_ends)) if tags.value else ""
+        tag = yield from read.accept(*tags.keys, *tags.call_ends, *(tags.json or ())[:1])
+        tag = tag or (yield from read.lookahead("{"))
+        if stray and not tag and ((yield from read.lookahead(*tags.next)) or (read.ended and not read.cut)):
+            return tags.call_ends[0]
+        return tag
+
+    def _unopened_key(self, name: str, more: str) -> ReadStep:
+        """Read a first key whose opening tag is missing; return the name of the tool, "" for other text.
+
+        The text behind the name may also be missing:  get_weathercity</arg_key>
+
+        more: the words behind the name.
+        """
+        yield from self._read.peek()
+        key = more.strip() or (yield from self._read.run(_KEY_WORD))
+        if (yield from self._read.lookahead(self._tags.key_end)):
+            tools = [name] if key else [tool for tool in self._tools if name.startswith(tool)]
+            keys = {tool: key or name.removeprefix(tool) for tool in tools}
+            found = [tool for tool in tools if argument_types(self._tools.get(tool, {}), keys[tool], _NONE)]
+            if len(found) == 1:
+                self._key = keys[found[0]]
+                return found[0]
+        if key:
+            raise Malformed
+        return ""
 
     def _name(self) -> ReadStep:
         quote = yield from self._read.accept('"', "'")
@@ -202,7 +236,8 @@ class _TaggedParser:
         if tags.assign and (yield from read.take_literal(tags.assign)):
             return argument_types(self._tool, key, tags.unknown)
         stated = _ATTRIBUTE.search((yield from read.run(_ATTRIBUTES)))
-        if not ((yield from read.accept(tags.key_end)) or (yield from read.lookahead(tags.value))):
+        ends = (tags.key_end, *tags.value_ends) if tags.value else (tags.key_end,)  # some models confuse both
+        if not ((yield from read.accept(*ends)) or (yield from read.lookahead(tags.value))):
             raise Malformed
         if tags.type and (yield from read.accept(tags.type[0])):
             stated = _TYPE.search((yield from read.run(_ATTRIBUTES)))
