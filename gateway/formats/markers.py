@@ -7,7 +7,8 @@ END_TOKENS = (
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end|>",
     "<|return|>", "<|call|>", "<|end_of_role|>", "<|observation|>", "<|user|>", "<|role_sep|>", "<|message_sep|>",
     "<|END_OF_TURN_TOKEN|>", "<|end_of_msg|>", "<|endofresponse|>", "<|assistant_end|>", "<turn|>", "<end_of_turn>",
-    "<eos>", "<｜end▁of▁sentence｜>", "<|im:end|>", "[unused10]", "[EOS]", "[e~[",
+    "<eos>", "<|eos|>", "<|endofturn|>", "[|endofturn|]", "<|end_of_turn|>", "<|role_end|>", "<|EOT|>",
+    "<｜end▁of▁sentence｜>", "<|im:end|>", "[unused10]", "[EOS]", "[e~[",
 )  # fmt: skip
 _END_WINDOW = 256  # characters at the end of a turn in which such tokens are removed
 
