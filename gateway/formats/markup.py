@@ -126,10 +126,10 @@ class _MarkupParser:
         if first or not tools:
             return first
         may_fence = fresh and FENCE not in markup.calls
-        if self._context.forced is not None:
-            yield from self._guided()
-        elif may_fence and (yield from self._read.lookahead(FENCE, text=True, spaced=True)):
+        if may_fence and (yield from self._read.lookahead(FENCE, text=True, spaced=True)):
             yield from self._block()
+        elif self._context.forced is not None:
+            yield from self._guided()
         return ""
 
     def _block(self) -> ReadStep:

@@ -29,6 +29,11 @@ FORCED = [
     ("text before JSON", "hermes_json", "f", 'So: {"a": "x"}', [["text", 'So: {"a": "x"}']]),
     ("white space before text", "hermes_json", "f", " So.", [["text", " So."]]),
     ("JSON that names no tool", "hermes_json", "", '{"x": 1}', [["text", '{"x": 1}']]),
+    ("a block of JSON", "hermes_json", "", '```json\n{"name": "f", "arguments": {"a": "x"}}\n```\nSo.', [CALL, ["text", "So."]]),
+    ("a block with the arguments alone", "hermes_json", "f", '<think>hm</think>\n```\n{"a": "x"}\n```', [["reasoning", "hm"], CALL]),
+    ("a block with a list of calls", "auto", "f", '\n```json\n[{"name": "f", "arguments": {"a": "x"}}]\n```', [CALL]),
+    ("a block of JSON that names no tool", "hermes_json", "", '```json\n{"a": "x"}\n```', [["text", '```json\n{"a": "x"}\n```']]),
+    ("a block of code", "hermes_json", "f", "```python\nf(1)\n```", [["text", "```python\nf(1)\n```"]]),
     ("a family without tags in its text", "harmony", "f", '{"a": "x"}', [CALL]),
     ("a family whose text has headers", "harmony", "f", "<|channel|>final<|message|>So.", [["text", "So."]]),
 ]  # fmt: skip

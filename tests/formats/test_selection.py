@@ -378,6 +378,8 @@ async def test_response_template_of_the_operator_is_used():
         ),
         ({"type": "function", "function": {"name": "clock"}}, '{"name": "clock", "arguments": {"a": 1}}', '{"a": 1}'),
         ({"type": "function", "function": {"name": "clock"}}, "{}", "{}"),
+        ("required", '```json\n{"name": "clock", "arguments": {"a": 1}}\n```', '{"a": 1}'),
+        ({"type": "function", "function": {"name": "clock"}}, '```json\n{"zone": "CET"}\n```', '{"zone": "CET"}'),
     ],
 )
 async def test_tool_call_that_is_forced_is_read_from_guided_json(choice, text, arguments, streamed):

@@ -1,8 +1,11 @@
-"""Parse a call as a block of JSON between code fences at the beginning of a response, as small models write it."""
+"""Parse a call as a block of JSON between code fences at the beginning of a response, as small models write it.
+
+The block of a tool that has to be called may hold its arguments alone.
+"""
 
 import re
 
-from gateway.formats.grammars.bare_json import named
+from gateway.formats.grammars.bare_json import CALLS, named
 from gateway.formats.grammars.json_calls import FENCE
 from gateway.formats.parser import ParseContext, ParserOutput
 from gateway.formats.reader import ReadStep, TextReader
@@ -87,6 +90,7 @@ def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: 
 
 def _calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     read.begin_recording()
-    yield from named((yield from read.expect("{", "[")))(read, emit, context)
+    bracket = yield from read.expect("{", "[")
+    yield from (named(bracket) if context.forced is None else CALLS[bracket])(read, emit, context)
     closed = yield from read.accept(FENCE)
     return closed or ("whole" if read.ended and not read.cut else "")
