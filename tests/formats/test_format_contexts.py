@@ -29,6 +29,8 @@ FORCED = [
     ("text before JSON", "hermes_json", "f", 'So: {"a": "x"}', [["text", 'So: {"a": "x"}']]),
     ("white space before text", "hermes_json", "f", " So.", [["text", " So."]]),
     ("JSON that names no tool", "hermes_json", "", '{"x": 1}', [["text", '{"x": 1}']]),
+    ("the one tool in a list inside an object", "hermes_json", "f", '{"tool_calls": [{"name": "f", "arguments": {"a": "x"}}]}', [CALL]),
+    ("a tool that may have such a list as an argument", "hermes_json", "g", '{"tool_calls": [{"name": "f"}]}', [["call", "g", '{"tool_calls": [{"name": "f"}]}']]),
     ("a block of JSON", "hermes_json", "", '```json\n{"name": "f", "arguments": {"a": "x"}}\n```\nSo.', [CALL, ["text", "So."]]),
     ("a block with the arguments alone", "hermes_json", "f", '<think>hm</think>\n```\n{"a": "x"}\n```', [["reasoning", "hm"], CALL]),
     ("a block with a list of calls", "auto", "f", '\n```json\n[{"name": "f", "arguments": {"a": "x"}}]\n```', [CALL]),

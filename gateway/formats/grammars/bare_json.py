@@ -10,6 +10,7 @@ If the request names one tool, guided decoding may also yield the arguments alon
 import re
 from collections.abc import Mapping
 
+from gateway.formats.argument_types import has_parameter
 from gateway.formats.grammars.json_calls import FENCE, JsonCall, several
 from gateway.formats.parser import CallParser, ParseContext, ParserOutput, start_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
@@ -153,7 +154,9 @@ def read_bracket(read: TextReader, emit: ParserOutput) -> ReadStep:
 def _object(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Parse an object behind its brace: a named call, or the arguments of the tool that has to be called."""
     forced = context.forced
-    if not forced:
+    yield from read.peek()
+    listed = forced and not has_parameter(context.tools.get(forced, {}), _WRAPPER.strip('"'))
+    if not forced or (listed and (yield from read.lookahead(_WRAPPER))):
         return (yield from named("{")(read, emit, context))
     call = JsonCall(read, emit, context, (forced,))
     try:
