@@ -11,7 +11,7 @@ from gateway.builtin_tools.citations import CitedSource, Sources
 from gateway.builtin_tools.search_engines import SearchHit, SearchQuery
 from gateway.builtin_tools.tool_calls import BuiltinTool, OutputItemDict
 from gateway.builtin_tools.untrusted_text import fenced, sanitize
-from gateway.request import Tool
+from gateway.request import Message, Tool
 
 NAMESPACE = "web_search"  # of the tools that replace the client's one search tool
 _PREFIX = "ws_"
@@ -78,6 +78,17 @@ class SearchScope(Struct, frozen=True):
         data = self.options.get("user_location") or {}
         where: Mapping[str, str] = data.get("approximate") or data
         return where
+
+
+def named_text(messages: Iterable[Message], cited: Sequence[Any]) -> str:
+    """Return the text of a request that may name pages: all that the model has not written, and its citations.
+
+    A page could make the model write an address that carries the conversation, and open it in a later request.
+
+    cited: the annotations of earlier answers beside those in the messages.
+    """
+    others = [one if one["role"] != "assistant" else one.get("annotations") for one in messages]
+    return str([*others, *cited])
 
 
 # Tools of the model

@@ -189,6 +189,61 @@ async def test_web_page_is_opened_only_if_its_url_was_named():
             assert "was not opened" in tool_results(site)[0]
 
 
+MADE_UP = "/page?it=secret"
+
+
+async def made_up(web, site):
+    """Assert that a page is not opened, although the model has written its address before."""
+    assert web.paths == [] and "was not opened" in tool_results(site)[-1]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "replayed"])
+async def test_web_page_whose_url_only_the_model_has_written_is_not_opened(stored):
+    """A page could make the model write an address with the conversation in it, and open it in the next request."""
+    mine = {"type": "function", "name": "mine"}
+    async with searching() as web:
+        call = calling(("mine", {"note": f"{web.url}{MADE_UP}"}))
+        async with gateway(call, calling(opening(web, MADE_UP)), HELLO, tools=web.tools()) as site:
+            first = (await site.respond(tools=[SEARCH, mine])).json()
+            item = first["output"][-1]
+            output = {"type": "function_call_output", "call_id": item["call_id"], "output": "yes"}
+            past = {"previous_response_id": first["id"], "input": [output]} if stored else {"input": [item, output]}
+            await site.respond(tools=[SEARCH, mine], **past)
+            await made_up(web, site)
+
+
+async def test_web_page_that_an_earlier_answer_cites_is_opened():
+    """A client without the results sends back the message alone."""
+    async with searching() as web:
+        url = f"{web.url}/page"
+        mark = {"type": "url_citation", "start_index": 0, "end_index": 3, "title": "t", "url": url}
+        text = {"type": "output_text", "text": f"[1] {url} {web.url}{MADE_UP}", "annotations": [mark]}
+        answer = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "content": [text]}
+        question = {"role": "user", "content": "Open it."}
+        scripts = calling(opening(web)), HELLO, calling(opening(web, MADE_UP)), HELLO
+        async with gateway(*scripts, tools=web.tools()) as site:
+            await site.respond(input=[answer, {"role": "assistant", "content": "a"}, question], tools=[SEARCH])
+            assert web.paths == ["/page"]
+            web.requests.clear()
+            await site.respond(input=[answer, question], tools=[SEARCH])
+            await made_up(web, site)
+
+
+async def test_web_page_that_an_earlier_answer_of_a_chat_cites_is_opened():
+    async with searching() as web:
+        cited = {"url": f"{web.url}/page", "title": "t", "start_index": 0, "end_index": 3}
+        mark = {"type": "url_citation", "url_citation": cited}
+        answer = {"role": "assistant", "content": f"[1] {web.url}{MADE_UP}", "annotations": [mark]}
+        chat = {"messages": [answer, {"role": "user", "content": "Open it."}], "web_search_options": {}}
+        scripts = calling(opening(web)), HELLO, calling(opening(web, MADE_UP)), HELLO
+        async with gateway(*scripts, model={"web_search": True}, tools=web.tools()) as site:
+            await site.chat(**chat)
+            assert web.paths == ["/page"]
+            web.requests.clear()
+            await site.chat(**chat)
+            await made_up(web, site)
+
+
 async def test_web_pages_of_other_domains_are_not_opened():
     async with searching() as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
         narrow = {**SEARCH, "filters": {"allowed_domains": ["example.org"]}}

@@ -1,7 +1,7 @@
 """Convert the input of a response to chat messages: for each type of item a check and a conversion."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ __all__ = [
     "HistoryRules",
     "InputMessages",
     "Item",
+    "annotations_of",
     "ends_with_compaction_trigger",
     "read_excerpt",
     "read_input",
@@ -103,6 +104,13 @@ def referenced_ids(input: str | list[Any]) -> frozenset[str]:
     """Return the ids of the items that the input refers to."""
     found = (item["id"] for item in _listed(input) if isinstance(item, dict) and _is_reference(item))
     return frozenset(id for id in found if isinstance(id, str))
+
+
+def annotations_of(items: Iterable[Item]) -> list[Any]:
+    """Return the annotations of the assistant's messages."""
+    contents = [item.get("content") for item in items if item.get("role") == "assistant"]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return [part["annotations"] for part in parts if part.get("annotations")]
 
 
 def _read(past: History, given: str | list[Any], param: str, role: str) -> None:

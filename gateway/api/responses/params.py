@@ -1,6 +1,6 @@
 """Define and check the parameters of a response."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -78,6 +78,7 @@ class BuiltinToolParams(Struct, frozen=True):
     max_calls: the maximum of tool calls; None if the client set none.
     max_uses: the maximum of calls of some tools together; beyond it, the model is told that a call failed.
     pauses: the client goes on with another request at the operator's limits.
+    cited: annotations of earlier answers in the input.
     """
 
     definitions: tuple[dict[str, Any], ...] = ()
@@ -86,6 +87,7 @@ class BuiltinToolParams(Struct, frozen=True):
     max_calls: int | None = None
     max_uses: Mapping[frozenset[ToolName], int] = {}
     pauses: bool = False
+    cited: Sequence[Any] = ()
 
 
 class ResponseParams(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from gateway.api.responses.input_items import (
     HistoryRules,
     InputMessages,
     Item,
+    annotations_of,
     ends_with_compaction_trigger,
     read_input,
     referenced_ids,
@@ -206,7 +207,10 @@ def _request(
     if not messages.lists.keys() <= tools.server_labels:
         ledger.add("dropped", "input.mcp_list_tools")
     approved = messages.approved if generates else ()
-    hosted = BuiltinToolParams(tools.hosted, messages.lists, approved, body.get("max_tool_calls"))
+    items = [*context.before, *resolve_references(body.get("input", []), context.items)] if tools.hosted else []
+    hosted = BuiltinToolParams(
+        tools.hosted, messages.lists, approved, body.get("max_tool_calls"), cited=annotations_of(items)
+    )
     request = Request(
         model=body["model"],
         messages=messages.messages,

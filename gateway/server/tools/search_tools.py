@@ -82,13 +82,15 @@ def make_search_service(settings: config.WebSearchSettings) -> SearchService | N
 class ProviderContext(Struct, frozen=True):
     """The values that the providers of one response share.
 
-    messages: of its request; max_result_bytes: of a tool result for the model.
+    messages: of its request; cited: annotations of earlier answers beside those in the messages.
+    max_result_bytes: of a tool result for the model.
     """
 
     sources: Sources
     ledger: Warnings
     messages: Sequence[Message]
     max_result_bytes: int
+    cited: Sequence[Any] = ()
 
     def fit_result(self, text: str, item: str) -> str:
         """Return the text cut to `max_result_bytes`, and note the warning `truncated:item` if it was longer."""
@@ -117,8 +119,7 @@ def make_web_services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServ
 class WebSearchProvider:
     """Provide web search to one response.
 
-    It opens only pages whose URL occurs in the messages or in results: another URL could carry the conversation to a
-    server.
+    It opens only pages whose URL others have named: another URL could carry the conversation to a server.
     """
 
     def __init__(
@@ -178,7 +179,8 @@ class WebSearchProvider:
         return self._page
 
     def _is_known(self, url: str) -> bool:
-        return any(url.rstrip("/") in text for text in (*self._results, str(self._beside.messages)))
+        named = web_search.named_text(self._beside.messages, self._beside.cited)
+        return any(url.rstrip("/") in text for text in (*self._results, named))
 
 
 class _FileSearchArguments(Struct):

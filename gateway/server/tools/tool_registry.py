@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any
@@ -86,7 +86,7 @@ class ToolRegistry:
         if servers > most:
             message = f"Invalid 'tools': {servers} MCP servers exceed the limit of {most} (tools.mcp.per_request)."
             raise BadRequest(message, code="invalid_value", param="tools")
-        beside = self._beside(request, ledger)
+        beside = self._beside(request, ledger, hosted.cited)
         providers = [self._provider(one, hosted.lists, beside) for one in hosted.definitions]
         loop = PausingToolLoop if hosted.pauses else ToolLoop
         terms = ToolsetOptions(hosted.approved, hosted.max_calls, hosted.max_uses, loop, beside.sources)
@@ -111,8 +111,8 @@ class ToolRegistry:
             providers, self._settings, ToolsetOptions(loop=HiddenToolLoop, sources=beside.sources, served=served)
         )
 
-    def _beside(self, request: Request, ledger: Warnings) -> ProviderContext:
-        return ProviderContext(Sources(), ledger, request.messages, self._settings.result_bytes)
+    def _beside(self, request: Request, ledger: Warnings, cited: Sequence[Any] = ()) -> ProviderContext:
+        return ProviderContext(Sources(), ledger, request.messages, self._settings.result_bytes, cited)
 
     def _provider(
         self, definition: Definition, lists: Mapping[str, list[Definition]], beside: ProviderContext
