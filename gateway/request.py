@@ -284,6 +284,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
         return are_text_only(self.messages)
 
     @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of the client's that a backend may get, besides those with a place of their own."""
+        return (self.sent and self.sent.fields) or self.rest
+
+    @property
     def callable_tools(self) -> tuple[Tool, ...]:
         """The tools that may be called: none if the client forbade tool calls."""
         if self.tool_choice == "none":

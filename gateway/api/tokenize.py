@@ -65,6 +65,7 @@ class DetokenizeRequest(Struct, frozen=True):
     problem_param: ClassVar[str] = "tokens"
     model: str
     tokens: list[int]
+    rest: dict[str, Any] = {}
 
     def ask(self, services: BackendServices, model: str, _: Warnings) -> tuple[str, bytes] | None:
         """Return the path and body for a backend; None if it does not detokenize."""

@@ -18,6 +18,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.api.named_models import models_in_fields
 from gateway.config import ApiKey, Config
 from gateway.errors import GatewayError
 from gateway.server.conversations.stored_context import Held, StoredContext
@@ -129,7 +130,9 @@ class ModelRequestHandler:
         """
         name = request.request.model
         served = await self._models.get(name, partial(may_use_model, key))
-        require_model(key, name, served.model)
+        if key and key.models is not None:
+            request.keep_to_models((name, *key.models))
+            require_model(key, name, served.model, models_in_fields(request.request.fields))
         return RetryPolicy(served, key, affinity_key(request.request, request.sticky, served), faithful, spare)
 
     async def _limit(

@@ -27,7 +27,7 @@ TOOL = {"type": "function", "name": "f", "parameters": {"properties": {"model": 
         ('{"text": "the model", "x": "\\u00e9"}', set()),
         ('{"model": "a"', set()),
         ('{"item": {"model": "a"}, "metadata": {"model": "b"}, "variables": {"model": "c"}}', set()),
-        (json.dumps({"tools": [{**TOOL, "model": "a"}]}), set()),
+        (json.dumps({"model": "a", "tools": [TOOL]}), {"a"}),
     ],
 )
 def test_realtime_message_names_models(message, models):

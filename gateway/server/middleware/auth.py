@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network, ip_address
@@ -24,6 +24,7 @@ from gateway.server.middleware.proxy_users import PREFIX, ProxyUsers
 from gateway.server.middleware.stored_keys import StoredKeys
 from gateway.server.observability.request_record import set_key_name
 from gateway.store.database import Database
+from gateway.warnings import safe_name
 
 BATCH_TENANT = "gateway.batch_tenant"  # in the scope of a request of a batch: its owner; no client can set it
 LONGEST = 5.0  # seconds that a response is delayed at most
@@ -46,6 +47,7 @@ _NO_SCOPE = "API key '{}' lacks the scope '{}', which this endpoint requires."
 _NO_USER_SCOPE = "User '{}' lacks the scope '{}': no group of the user has it in 'auth.header.scopes'."
 _NO_ENDPOINT = "API key '{}' is not allowed to use the endpoint '{}'."
 _NO_MODEL = "API key '{}' is not allowed to use the model '{}'."
+_NO_OTHER_MODEL = "'{}' names the model '{}', which the API key '{}' is not allowed to use. Leave it out."
 
 
 @dataclass(slots=True)
@@ -254,10 +256,19 @@ def may_use_model(key: ApiKey | None, text: str, model: str) -> bool:
     return key is None or key.models is None or text in key.models or model in key.models
 
 
-def require_model(key: ApiKey | None, text: str, model: str) -> None:
-    """Raise Forbidden if the key does not allow this model."""
-    if key and not may_use_model(key, text, model):
+def require_model(key: ApiKey | None, text: str, model: str, others: Iterable[tuple[str, str]] = ()) -> None:
+    """Raise Forbidden if the key does not allow this model, or another one that its request names.
+
+    others: the other ones, each behind the field that names it.
+    """
+    if key is None or key.models is None:
+        return
+    if not may_use_model(key, text, model):
         raise Forbidden(_NO_MODEL.format(key.name, text), code="model_not_allowed", param="model")
+    for field, name in others:
+        if name != text and name not in key.models:
+            message = _NO_OTHER_MODEL.format(safe_name(field), safe_name(name), key.name)
+            raise Forbidden(message, code="model_not_allowed", param=field)
 
 
 def _allow_endpoint(key: ApiKey, path: str) -> None:

@@ -1,13 +1,14 @@
 """Build the model request of Anthropic's Messages API."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from gateway.api import messages
 from gateway.api.body import Counts, decode_body
+from gateway.api.named_models import models_in_fields
 from gateway.api.responses.parse import ParseSettings
 from gateway.config import ModelSettings
 from gateway.pipeline.pipeline import ResponseEncoder
@@ -24,6 +25,7 @@ from gateway.server.worker_thread import parsed
 from gateway.warnings import Warnings
 
 _PASSED = ("anthropic-version", "anthropic-beta")  # headers of the client
+_FALLBACKS = "fallbacks"
 _FIT = re.compile(r"[ -~]+")
 ParseParams = Callable[[dict[str, Any], ParseSettings, Warnings], messages.MessageParams]
 
@@ -64,6 +66,14 @@ class MessageRequest(ModelRequest):
         if sent := self.request.sent:
             kept = {name: headers[name] for name in _PASSED if _FIT.fullmatch(headers.get(name, ""))}
             self.request = replace(self.request, sent=replace(sent, headers=kept))
+
+    def keep_to_models(self, allowed: Collection[str]) -> None:
+        sent = self.request.sent
+        fields = (sent and sent.fields) or {}
+        if sent and any(model not in allowed for field, model in models_in_fields(fields) if field == _FALLBACKS):
+            kept = {name: value for name, value in fields.items() if name != _FALLBACKS}
+            sent = replace(sent, fields=kept, notes=(*sent.notes, f"dropped:{_FALLBACKS}"))
+            self.request = replace(self.request, sent=sent)
 
     def toolset(self, _: ModelSettings | None = None) -> Toolset | None:
         return self._toolset  # the client names the tools

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -106,6 +106,9 @@ class ModelRequest(ABC):
 
     def keep_headers(self, headers: Mapping[str, str]) -> None:  # noqa: B027 - for one API
         """Keep the client's headers that a backend of the same API gets."""
+
+    def keep_to_models(self, allowed: Collection[str]) -> None:  # noqa: B027 - for one API
+        """Leave out fallbacks to other models than these, which some clients send by themselves."""
 
     async def without_files(self, request: Request, settings: FetchSettings, tenant: str) -> Request:
         """Return a request with the text of its files.  Raise BadRequest for a file that cannot be read."""

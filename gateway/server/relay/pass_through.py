@@ -51,7 +51,7 @@ class PassThroughEndpoint:
                 body = await self._body(http, held)
                 if recorder := record_of(scope).recorder:
                     recorder.record_request(scope, body.recorded)
-                targets = await self._route(http, key, body.model)
+                targets = await self._route(http, key, body)
                 grant = await held.enter_async_context(await self._limit(key, targets, body))
                 relay = PassedSession if self._row.websocket else PassThroughRelay
                 await relay(http, self._row, body, targets, grant).run(send)
@@ -73,12 +73,12 @@ class PassThroughEndpoint:
         upload = held.enter_context(closing(ClientUpload(http, limits.upload_bytes)))
         return MultipartBody(upload, await upload.read_model())
 
-    async def _route(self, http: HttpRequest, key: ApiKey | None, model: str) -> RetryPolicy:
+    async def _route(self, http: HttpRequest, key: ApiKey | None, body: PassedBody) -> RetryPolicy:
         """Return the targets; raise NotFound, or Forbidden for a model that the key excludes."""
         directory: ModelRegistry = self._app.state.directory
-        served = await directory.get(model, partial(may_use_model, key))
+        served = await directory.get(body.model, partial(may_use_model, key))
         record_of(http.scope).model = served.model
-        require_model(key, model, served.model)
+        require_model(key, body.model, served.model, body.other_models)
         return RetryPolicy(served, key, faithful=self._row.faithful)
 
     async def _limit(self, key: ApiKey | None, targets: RetryPolicy, body: PassedBody) -> RateLimitPermit:

@@ -1,5 +1,6 @@
 """Hold a request that is passed on: the model's name, and the request for each backend."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 from urllib.parse import parse_qsl, urlencode
@@ -8,6 +9,7 @@ from msgspec import Raw, json
 from starlette.requests import Request as HttpRequest
 
 from gateway.api.body import Counts, decode_body
+from gateway.api.named_models import models_in_fields
 from gateway.api.validation import missing_parameter, object_of, string
 from gateway.backends.kind_row import KindEndpoint
 from gateway.backends.openai.usage import estimate_tokens_from_characters
@@ -28,6 +30,10 @@ class PassedBody(Protocol):
     @property
     def model(self) -> str:
         """The model as the client names it."""
+
+    @property
+    def other_models(self) -> Sequence[tuple[str, str]]:
+        """The models that fields name besides `model`, each behind its field; none of a form."""
 
     @property
     def recorded(self) -> bytes:
@@ -55,7 +61,7 @@ class QueryModel:
         self._query = dict(parse_qsl(http.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if not (model := self._query.get("model")):
             raise missing_parameter("model")
-        self.model = model
+        self.model, self.other_models = model, [*models_in_fields(self._query)]
 
     def estimated_tokens(self) -> int:
         """Return 0 if the backend does not call the model."""
@@ -76,6 +82,7 @@ class JsonBody:
         body = decode_body(raw, counts)
         _check(body, "")
         self.model: str = body["model"]
+        self.other_models = [*models_in_fields(body)]
         self._fields = json.decode(raw, type=dict[str, Raw])
         self.recorded = raw
 
@@ -92,6 +99,8 @@ class JsonBody:
 
 class MultipartBody:
     """A multipart body; the gateway has read it up to the model at least."""
+
+    other_models = ()
 
     def __init__(self, upload: ClientUpload, model: str) -> None:
         self._upload, self.model = upload, model

@@ -1,7 +1,7 @@
 """Serve rerank, tokenize, detokenize and the like: each request is one upstream request, in JSON."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from gateway.api import rerank
 from gateway.api.body import Counts
 from gateway.api.embeddings import LARGE
+from gateway.api.named_models import models_in_fields
 from gateway.api.responses.objects import encode
 from gateway.api.tokenize import parse_detokenize, parse_tokenize
 from gateway.backends.openai.error_mapping import problem_from_error_object
@@ -61,6 +62,10 @@ class ServiceRequest(Protocol):
     @property
     def model(self) -> str:
         """The requested model."""
+
+    @property
+    def rest(self) -> Mapping[str, Any]:
+        """The fields that a backend may get besides those of the service."""
 
     def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
         """Return the path and the body of the upstream request; None if the kind has no such service.
@@ -114,7 +119,7 @@ class ServiceEndpoint(Generic[_Service]):
         directory: ModelRegistry = http.app.state.directory
         served = await directory.get(put.model, partial(may_use_model, key))
         record_of(http.scope).model = served.model
-        require_model(key, put.model, served.model)
+        require_model(key, put.model, served.model, models_in_fields(put.rest))
         limits: RateLimiter = http.app.state.limits
         estimate = partial(self.estimated_tokens, put, size)
         grant = await limits.acquire(key, served.model, served.settings, estimate) or RateLimitPermit()

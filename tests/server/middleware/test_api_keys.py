@@ -22,10 +22,11 @@ from gateway.config import Config, ConfigError, dump_effective, parse
 from gateway.server.app import create_app
 from gateway.server.http.paths import canonical, roots
 from gateway.server.middleware.auth import Authenticator, AuthThrottle
+from support.anthropic_server import message, text
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, settings
 from support.serve_process import config_of, first, living, post_chat, rest, streaming, until_refused
 from support.sse import text_of
-from support.upstream import HELLO, Upstream, paused
+from support.upstream import HELLO, Upstream, paused, whole
 from support.wait import DEADLINE, until
 
 RIGHT, WRONG = "gw-right-and-long-enough", "gw-wrong-and-long-enough"
@@ -310,6 +311,61 @@ async def test_api_key_reaches_no_other_model_by_the_case_of_a_member(path, name
         answer = await site.client.post(path, content=raw, headers=bearer(RIGHT))
         assert (answer.status_code, site.upstream.posts) == (400, [])
         assert "Send 'model' alone." in answer.json()["error"]["message"]
+
+
+OTHERS = {
+    "models": ["m", "other"],
+    "Fallbacks": [{"model": "other"}],
+    "lora_path": "other",
+    "extra_body": {"model": "other"},
+}
+
+
+@pytest.mark.parametrize("path", CASES)
+@pytest.mark.parametrize("field", OTHERS)
+async def test_api_key_reaches_no_other_model_by_another_field(path, field):
+    body = {"model": "m", **CASES[path], field: OTHERS[field]}
+    async with gateway(HELLO, auth=auth_of(RIGHT, models=["m"])) as site:
+        answer = await site.client.post(path, json=body, headers=bearer(RIGHT))
+        assert (answer.status_code, site.upstream.posts) == (403, [])
+        message = f"'{field}' names the model 'other', which the API key 'ci' is not allowed to use. Leave it out."
+        assert answer.json()["error"]["message"].endswith(message)
+
+
+@pytest.mark.parametrize("models", [None, ["m", "other"], ["m", "other", "third"]])
+async def test_api_key_reaches_its_other_models_by_another_field(models):
+    body = {"model": "m", "messages": HELLO_MESSAGES, "models": ["other"]}
+    async with gateway(HELLO, auth=auth_of(RIGHT, models=models)) as site:
+        answer = await site.client.post("/v1/chat/completions", json=body, headers=bearer(RIGHT))
+        assert (answer.status_code, site.upstream_body["models"]) == (200, ["other"])
+
+
+async def test_api_key_reaches_no_other_model_by_a_tool_in_a_message_that_goes_as_it_is():
+    body = {"model": "m", "messages": HELLO_MESSAGES, "max_tokens": 5, "tools": [{"type": "advisor", "model": "other"}]}
+    async with gateway(HELLO, backend={"kind": "anthropic"}, auth=auth_of(RIGHT, models=["m"])) as site:
+        answer = await site.client.post("/v1/messages", json=body, headers=bearer(RIGHT))
+        assert (answer.status_code, site.upstream.posts) == (403, [])
+
+
+@pytest.mark.parametrize(
+    ("models", "fallbacks", "kept"),
+    [
+        (["m"], [{"model": "other"}], False),
+        (["m"], "default", False),
+        (["m", "other"], [{"model": "other"}], True),
+        (["m"], [], True),
+        (None, "default", True),
+    ],
+)
+async def test_api_key_leaves_out_the_fallbacks_of_a_message_to_other_models(models, fallbacks, kept):
+    """Claude Code sends them by itself, so an error would refuse all of its requests."""
+    body = {"model": "m", "messages": HELLO_MESSAGES, "max_tokens": 5, "fallbacks": fallbacks}
+    async with gateway(
+        whole(message(text("Hi"))), backend={"kind": "anthropic"}, auth=auth_of(RIGHT, models=models)
+    ) as site:
+        answer = await site.client.post("/v1/messages", json=body, headers=bearer(RIGHT))
+        assert (answer.status_code, "fallbacks" in site.upstream_body) == (200, kept)
+        assert answer.headers.get("x-gateway-warnings") == (None if kept else "dropped:fallbacks")
 
 
 # Headers
