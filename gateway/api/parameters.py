@@ -41,7 +41,8 @@ _CHECKS = {**schema.OPTIONAL, **_EXTENSION_CHECKS}
 _NAMES = tuple(sorted(_SETTABLE | (EXTENSIONS - _REFUSED)))
 _ALIKE = 0.8  # an unknown name this similar to a known one is a mistake
 _THOUGHT = frozenset(("enable_thinking", "reasoning", "reasoning_effort", "think", "thinking"))  # all say one thing
-_CONTAINERS = ("chat_template_kwargs", "options")  # objects whose members are fields under another name
+# Objects whose members are fields under another name; a proxy of LiteLLM puts `extra_body` into the body.
+_CONTAINERS = ("chat_template_kwargs", "extra_body", "options")
 
 
 def parameter_faults(parameters: Mapping[str, Any], kinds: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -133,15 +134,14 @@ class _AppliedParameters:
         if name == _LIMIT:
             self._set_limit(value)
             return
-        given = self._rest.get(name)
-        if isinstance(value, dict) and isinstance(given, dict):
-            for member in value.keys() & given.keys():
-                self._report(name, member, given[member], value[member])
-            self._set(name, {**given, **value})
-            return
+        given: Any = self._rest.get(name)
+        merges = isinstance(value, dict) and isinstance(given, dict)
+        for member in value.keys() & given.keys() if merges else ():
+            self._report(name, member, given[member], value[member])
         for container, field in _given(name, self._rest):
-            self._report(container, field, self._taken(container, field), value)
-        self._set(name, value)
+            if not merges or (container, field) != ("", name):
+                self._report(container, field, self._taken(container, field), value)
+        self._set(name, {**given, **value} if merges else value)
 
     def _drop_limit(self, value: int) -> None:
         """Remove the client's token limit: that of its API, and those under the names of servers."""
@@ -176,8 +176,15 @@ class _AppliedParameters:
 
 
 def _given(name: str, rest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the places where fields set a parameter, under any of its names: an object or "", and the name in it."""
-    names = _THOUGHT if name in _THOUGHT else {name, *synonyms(name)}
-    objects = [(container, rest.get(container)) for container in _CONTAINERS]
-    found = [("", rest), *((container, one) for container, one in objects if isinstance(one, dict))]
-    return [(container, field) for container, members in found for field in members if field in names]
+    """Return the places where fields set a parameter, under any of its names: an object or "", and the name in it.
+
+    A name may be in any letters: a server in Go ignores their case.
+    """
+    names = {one.casefold() for one in (_THOUGHT if name in _THOUGHT else (name, *synonyms(name)))}
+    objects = [(field, one) for field, one in rest.items() if isinstance(one, dict) and field.casefold() in _CONTAINERS]
+    return [
+        (container, field)
+        for container, members in (("", rest), *objects)
+        for field in members
+        if field.casefold() in names
+    ]

@@ -145,6 +145,23 @@ def test_default_parameters_apply_where_the_client_sent_nothing(client, defaults
             ["dropped:chat_template_kwargs.b"],
         ),
         ({"think": True}, {"reasoning_effort": "none"}, {"reasoning_effort": "none"}, ["dropped:think"]),
+        # A server in Go ignores the case of letters, also that of a Kelvin sign.
+        ({"Temperature": 0}, {"temperature": 0.6}, {"temperature": 0.6}, ["dropped:Temperature"]),
+        ({"top_\u212a": 1}, {"top_k": 2}, {"top_k": 2}, ["dropped:top_?"]),
+        ({"Options": {"Num_Ctx": 1}}, {"num_ctx": 2}, {"Options": {}, "num_ctx": 2}, ["dropped:Options.Num_Ctx"]),
+        ({"GuardRails": []}, {"guardrails": ["x"]}, {"guardrails": ["x"]}, ["dropped:GuardRails"]),
+        (
+            {"options": {"a": 1}, "OPTIONS": {"a": 2}},
+            {"options": {"b": 3}},
+            {"options": {"a": 1, "b": 3}},
+            ["dropped:OPTIONS"],
+        ),
+        (
+            {"extra_body": {"temperature": 0, "x": 1}},
+            {"temperature": 0.6},
+            {"extra_body": {"x": 1}, "temperature": 0.6},
+            ["dropped:extra_body.temperature"],
+        ),
     ],
 )
 def test_override_parameters_replace_what_the_client_sent(client, overrides, fields, warnings):
@@ -165,6 +182,13 @@ def test_override_of_a_defaults_other_name_is_no_warning():
             9,
             {"max_tokens": 50},
             ({"options": {}, "max_tokens": 9}, 50, ["dropped:max_output_tokens", "dropped:options.num_predict"]),
+        ),
+        ({"Max_Tokens": 900}, None, {"max_tokens": 50}, ({}, 50, ["dropped:Max_Tokens"])),
+        (
+            {"extra_body": {"max_tokens": 900}},
+            None,
+            {"max_tokens": 50},
+            ({"extra_body": {}}, 50, ["dropped:extra_body.max_tokens"]),
         ),
         ({}, 900, {"n_predict": 50}, ({"n_predict": 50}, None, ["dropped:max_output_tokens"])),
         ({}, 900, {"num_predict": -1}, ({"num_predict": -1}, None, ["dropped:max_output_tokens"])),
