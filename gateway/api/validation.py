@@ -16,6 +16,7 @@ _ARTICLES = {
     type(None): "null",
 }  # fmt: skip
 _UNKNOWN = 512  # unknown members of one object
+_STOP = 1 << 14  # characters of all stop sequences: the gateway may have to search for them
 ResolvedToolChoice = tuple[ToolChoice | None, frozenset[ToolName] | None]
 ToolFinder = Callable[[dict[str, Any]], ToolName | None]
 TextInput = str | list[int]
@@ -190,6 +191,9 @@ def check_stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     """Check a stop sequence: one string, or a list of strings."""
     if not isinstance(value, str):
         list_of(string)(value, param)
+    if (length := sum(map(len, value))) > _STOP:
+        message = f"Invalid '{param}': the stop sequences have {length} characters in total. Send at most {_STOP}."
+        raise BadRequest(message, code="string_above_max_length", param=param)
 
 
 def check_metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON

@@ -1,6 +1,9 @@
 """Search literals in text that comes in pieces, including a literal that has come only in part."""
 
 import re
+from bisect import bisect_right
+from collections.abc import Container, Sequence
+from itertools import pairwise
 
 # Tokens that models write, or servers leave, at the end of a turn.  No ordinary text ends with one.
 END_TOKENS = (
@@ -11,15 +14,34 @@ END_TOKENS = (
     "<｜end▁of▁sentence｜>", "<|im:end|>", "[unused10]", "[EOS]", "[e~[",
 )  # fmt: skip
 _END_WINDOW = 256  # characters at the end of a turn in which such tokens are removed
+_COPIED = 1 << 20  # characters of all prefixes that are kept as copies, which is faster
+
+
+class _Prefixes(Container[str]):
+    """The beginnings of sorted literals.  Copies of them would take the square of the length of a literal."""
+
+    def __init__(self, literals: Sequence[str]) -> None:
+        self._literals = literals
+
+    def __contains__(self, text: object) -> bool:
+        assert isinstance(text, str)
+        place = bisect_right(self._literals, text)
+        return place < len(self._literals) and self._literals[place].startswith(text)
 
 
 class Markers:
     """A set of literals to search for.  If one literal is the beginning of another, the longer one is found."""
 
     def __init__(self, *literals: str) -> None:
-        self.search = re.compile("|".join(map(re.escape, sorted({*literals}, key=len, reverse=True)))).search
-        self.prefixes = frozenset(m[:i] for m in literals for i in range(1, len(m)))
-        self.short = self.prefixes.intersection(literals)  # literals that may become longer ones
+        ordered = sorted({*literals})
+        self.search = re.compile("|".join(map(re.escape, sorted(ordered, key=len, reverse=True)))).search
+        self.prefixes: Container[str] = (
+            _Prefixes(ordered)
+            if sum(len(m) ** 2 for m in ordered) > _COPIED
+            else frozenset(m[:i] for m in ordered for i in range(1, len(m)))
+        )
+        # literals that may become longer ones
+        self.short = frozenset(one for one, other in pairwise(ordered) if other.startswith(one))
         self.first = frozenset(m[0] for m in literals)
         self.max_length = max(map(len, literals)) - 1  # of an incomplete literal
 

@@ -126,6 +126,8 @@ REFUSED = [
     ({"metadata": {"k" * 65: "x"}}, None, "string_above_max_length", "metadata." + "k" * 64),
     ({"metadata": {"k": "x" * 513}}, None, "string_above_max_length", "metadata.k"),
     ({"metadata": {"k": 1}}, "Invalid type for 'metadata.k': expected a string, but got an integer instead.", "invalid_type", "metadata.k"),
+    ({"stop": "x" * 16385}, "Invalid 'stop': the stop sequences have 16385 characters in total. Send at most 16384.", "string_above_max_length", "stop"),
+    ({"stop": ["x" * 9000] * 2}, None, "string_above_max_length", "stop"),
     ({"stop": ["a", 1]}, "Invalid type for 'stop[1]': expected a string, but got an integer instead.", "invalid_type", "stop[1]"),
     ({"stream_options": {"include_usage": True}}, "The 'stream_options' parameter is only allowed when 'stream' is enabled.", None, "stream_options"),
     ({"stream": True, "stream_options": {"include_usage": "yes"}}, None, "invalid_type", "stream_options.include_usage"),

@@ -1,6 +1,7 @@
 """Test every format: its case file under every cut, and properties of arbitrary text."""
 
 import json
+import tracemalloc
 from itertools import count
 from pathlib import Path
 
@@ -224,6 +225,26 @@ def test_text_without_a_tag_stays_text(format):
 def test_markers_find_the_longer_of_two():
     markers = Markers("[", "[THINK]", "<a", "<a>")
     assert markers.short == {"[", "<a"} and markers.search("x[THINK]")[0] == "[THINK]"
+
+
+@given(st.lists(st.text("ab<", min_size=1, max_size=5), min_size=1, max_size=5))
+def test_markers_with_a_long_literal_find_the_same(some):
+    """The beginnings of long literals are searched for, instead of being kept as copies."""
+    known, long = Markers(*some), Markers(*some, "c" * 2000)
+    texts = {one[start:end] for one in some for start in range(6) for end in range(start + 1, 7)} - {""}
+    assert {text for text in texts if text in known.prefixes} == {text for text in texts if text in long.prefixes}
+    assert isinstance(known.prefixes, frozenset) and known.short == long.short == known.prefixes.intersection(some)
+    assert long.partial_suffix("accc") == 3 and "c" * 2000 not in long.prefixes
+
+
+def test_markers_take_little_memory_for_a_long_literal():
+    """Copies of its beginnings would take 200 MB."""
+    tracemalloc.start()
+    try:
+        Markers("x" * 20_000)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_format_without_reasoning_and_tools_reads_all_as_text():

@@ -10,6 +10,7 @@ from gateway.api.validation import (
     ParamCheck,
     array,
     boolean,
+    check_stop,
     integer_between,
     list_of,
     number_between,
@@ -74,6 +75,11 @@ def _text_or_blocks(value: Any, param: str) -> None:  # noqa: ANN401 - decoded J
         raise wrong_type(value, param, "one of a string or array of objects")
 
 
+def _stop_sequences(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    array(value, param)
+    check_stop(value, param)
+
+
 _MESSAGE = object_of({"role": one_of("user", "assistant", "system"), "content": _text_or_blocks})
 _FORMAT = object_of({"type": one_of("json_schema"), "schema": object_})
 _SERVER = object_of(
@@ -88,7 +94,7 @@ _OPTIONAL: dict[str, ParamCheck] = {
     "metadata": object_of({}, {"user_id": string}),
     "output_config": object_of({}, {"effort": one_of("low", "medium", "high", "xhigh", "max"), "format": _FORMAT}),
     "output_format": _FORMAT,
-    "stop_sequences": list_of(string),
+    "stop_sequences": _stop_sequences,
     "stream": boolean,
     "system": _text_or_blocks,
     "temperature": number_between(0, 2),

@@ -204,6 +204,11 @@ REFUSED = {
     "blank stop sequence": (
         {"stop_sequences": ["a", " \n"]}, "stop_sequences.1: each stop sequence must contain non-whitespace",
     ),
+    "long stop sequence": (
+        {"stop_sequences": ["x" * 16_385]},
+        "stop_sequences: the stop sequences have 16385 characters in total. Send at most 16384.",
+    ),
+    "stop sequence": ({"stop_sequences": "x"}, "stop_sequences: expected an array, but got a string instead."),
     "temperature": (
         {"temperature": 3}, "temperature: decimal above maximum value. Expected a value <= 2, but got 3 instead.",
     ),
