@@ -27,6 +27,7 @@ from gateway.store.database import Database
 from gateway.store.records import UsageSlot
 
 SettleCallback = Callable[[int | None], Awaitable[None]]
+RenewCallback = Callable[[int], Awaitable[None]]
 _SOON = 1.0  # seconds; the end of a running response is unknown
 _KNOWN = 1.0  # seconds that a refusal applies to other requests; other processes may return tokens meanwhile
 _MAX = 1 << 40  # upper bound for the tokens that a backend reports for one request
@@ -45,12 +46,18 @@ class RateLimitPermit:
     used: returns the tokens used, called at the end of the block.  Without it, the tokens are 0 after a GatewayError,
     and the estimate otherwise.
     end: called at the end of the block with the tokens used, or with None to keep the estimate.
+    renew: settles the tokens used, and counts another request.
     """
 
-    def __init__(self, headers: Mapping[str, str] | None = None, end: SettleCallback | None = None) -> None:
+    def __init__(
+        self,
+        headers: Mapping[str, str] | None = None,
+        end: SettleCallback | None = None,
+        renew: RenewCallback | None = None,
+    ) -> None:
         self.headers = headers or {}
         self.used: Callable[[], int] | None = None
-        self._end = end
+        self._end, self._renew = end, renew
 
     def with_headers(self, send: Send) -> Send:
         """Return a `send` that adds the headers to the response."""
@@ -64,6 +71,13 @@ class RateLimitPermit:
             await send(message)
 
         return tell
+
+    async def renew(self) -> None:
+        """Settle the tokens of this request, which are known, and admit another one instead.  Raise RateLimited."""
+        assert self.used
+        tokens, self.used = self.used(), None
+        if self._renew:
+            await self._renew(tokens)
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,7 +169,8 @@ class RateLimiter:
         except BaseException:
             let_go()
             raise
-        return RateLimitPermit(_headers(taken), partial(self._end, taken, let_go))
+        end, renew = partial(self._end, taken, let_go), partial(self._renew, taken, limits, estimate)
+        return RateLimitPermit(_headers(taken), end, renew)
 
     async def ping(self) -> None:
         """Return if the counter responds.  Raises StoreFailed."""
@@ -212,9 +227,21 @@ class RateLimiter:
             if full and full.refuses(limit, cost, now):
                 raise _refused([replace(full.standing, cost=cost, now=now)])
 
+    async def _renew(
+        self, taken: list[RateLimitState], limits: Sequence[RateLimit], estimate: Callable[[], int], used: int
+    ) -> None:
+        """Settle what was taken, and take it for another request; it keeps its place among the concurrent ones."""
+        before = [*taken]
+        taken.clear()  # settled, even if nothing more can be taken
+        await self._settle(before, used)
+        taken += await self._take(limits, estimate)
+
     async def _end(self, taken: Sequence[RateLimitState], let_go: Callable[[], None], used: int | None) -> None:
-        """Return unused tokens to the window that they were taken from, and count additional ones now."""
         let_go()
+        await self._settle(taken, used)
+
+    async def _settle(self, taken: Sequence[RateLimitState], used: int | None) -> None:
+        """Return unused tokens to the window that they were taken from, and count additional ones now."""
         amounts: dict[UsageSlot, int] = {}
         for one in taken:
             more = 0 if used is None or one.limit.unit == "requests" else min(used, _MAX) - one.cost

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from gateway.api.realtime import session_models
 from gateway.backends.openai.usage import usage_at_end
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamTimeout
+from gateway.events import Usage
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import get_header
 from gateway.server.observability.request_recorder import tee_lengths
@@ -33,6 +34,7 @@ class PassedSession(PassThroughRelay):
     """Relay a WebSocket to the first backend that opens one."""
 
     _active = 0.0  # time of the last message
+    _is_settled = True  # False: a response has ended since the session was admitted
 
     async def run(self, send: Send) -> None:
         """Serve the session.  Raise GatewayError if no backend opens a WebSocket, and ClientDisconnect before that."""
@@ -103,7 +105,10 @@ class PassedSession(PassThroughRelay):
             return done.pop().result()
 
     async def _to_backend(self, call: PassedSocket, route: BackendRoute) -> Close:
-        """Pass on the client's messages; return its close.  Raise Forbidden for another model that the key excludes."""
+        """Pass on the client's messages; return its close.
+
+        Raise Forbidden for another model that the key excludes, and the errors of a key or a limit behind a response.
+        """
         while True:
             message = await self._http.receive()
             if message["type"] == "http.disconnect":
@@ -111,10 +116,18 @@ class PassedSession(PassThroughRelay):
             if not message["more_body"]:
                 return Close(message["code"], message["reason"])
             self._active = asyncio.get_running_loop().time()
+            if not self._is_settled:
+                await self._admit_another()
             if self._targets.is_restricted:
                 for model in await parsed(session_models, message["body"]) - {route.upstream_model, self._body.model}:
                     self._targets.require_model(model)
             await call.send(message["body"], text=message["text"])
+
+    async def _admit_another(self) -> None:
+        """Admit the next response as a request of its own: the session may outlive a key, and all limits."""
+        self._is_settled = True
+        await self._http.app.state.authenticator.authenticate(self._http, self._row.scope)
+        await self._grant.renew()
 
     async def _to_client(self, call: PassedSocket, send: Send) -> Close:
         """Pass on the backend's messages; return its close."""
@@ -127,8 +140,15 @@ class PassedSession(PassThroughRelay):
             self._record.pace.chunk_received(begun=True)
             data = message.encode() if isinstance(message, str) else message
             if isinstance(message, str) and _USAGE in data and (usage := usage_at_end(data[-TAIL:])):
-                self._used(self._record.usage() + usage)  # each response of the session states its own
+                self._add_usage(usage)
             await _send(send, data, text=isinstance(message, str))
+
+    def _add_usage(self, usage: Usage) -> None:
+        """Add the tokens of a response: each response of the session states its own."""
+        total, counted = self._record.usage() + usage, self._grant.used() if self._grant.used else 0
+        self._is_settled = False
+        self._record.usage = lambda: total
+        self._grant.used = lambda: counted + usage.prompt + usage.completion
 
 
 async def _send(send: Send, data: bytes, *, text: bool) -> None:

@@ -412,6 +412,54 @@ async def test_realtime_session_is_refused_once_its_tokens_are_used():
         assert (await refusal(site))[0] == 429
 
 
+USED = json.dumps({"type": "response.done", "response": {"usage": {"input_tokens": 8, "output_tokens": 2}}})
+
+
+async def refused_amid(socket, text="next"):
+    """Return the code of the error that ends a session at its next message, and the code of the close."""
+    await socket.send(text)
+    code, _, (message,) = await closed(socket)
+    return json.loads(message)["error"]["code"], code
+
+
+async def test_realtime_session_ends_once_its_tokens_are_used():
+    """A session may last for ever, so each response in it is a request for the limits."""
+    limits = {"tokens_per_day": 25, "concurrent": 1}
+    auth = {"keys": [{"name": "a", "key": "key-of-a", "limits": limits}]}
+    async with speaking(echo, auth=auth) as site, session(site, additional_headers=bearer("key-of-a")) as socket:
+        for _ in range(3):
+            await socket.send(USED)
+            assert await socket.recv() == USED
+        assert await refused_amid(socket) == ("rate_limit_exceeded", 1008)
+        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.inside, 0)
+        assert (await refusal(site, additional_headers=bearer("key-of-a")))[0] == 429
+        assert len(site.speakers[0].sockets) == 1
+
+
+async def test_realtime_session_counts_responses_that_end_before_the_next_message():
+    async def speak(socket):
+        async for _ in socket:
+            await socket.send(USED)
+            await socket.send(USED)
+
+    async with speaking(speak, model={"limits": {"tokens_per_day": 20}}) as site, session(site) as socket:
+        await socket.send("a")
+        assert [await socket.recv(), await socket.recv()] == [USED, USED]
+        assert await refused_amid(socket) == ("rate_limit_exceeded", 1008)
+
+
+async def test_realtime_session_ends_once_its_key_is_revoked():
+    root = bearer("key-of-the-root")
+    auth = {"stored_keys": True, "keys": [{"name": "root", "key": "key-of-the-root", "scopes": ["admin"]}]}
+    async with speaking(echo, auth=auth) as site:
+        key = (await site.client.post("/admin/keys", json={"name": "ann"}, headers=root)).json()["key"]
+        async with session(site, additional_headers=bearer(key)) as socket:
+            await socket.send(USED)
+            await socket.recv()
+            assert (await site.client.delete("/admin/keys/ann", headers=root)).status_code == 200
+            assert await refused_amid(socket) == ("invalid_api_key", 1008)
+
+
 async def test_realtime_session_is_traced_and_recorded_by_lengths(tmp_path):
     with collecting() as collector:
         sections = {"tracing": {"enabled": True, "url": collector.url}, **recorded(tmp_path)}
