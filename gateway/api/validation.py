@@ -189,9 +189,9 @@ def check_stream_options(body: dict[str, Any]) -> None:
 
 def check_stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     """Check a stop sequence: one string, or a list of strings."""
-    if not isinstance(value, str):
-        list_of(string)(value, param)
-    if (length := sum(map(len, value))) > _STOP:
+    stops = [value] if isinstance(value, str) else value
+    list_of(string)(stops, param)
+    if (length := sum(map(len, stops))) > _STOP:
         message = f"Invalid '{param}': the stop sequences have {length} characters in total. Send at most {_STOP}."
         raise BadRequest(message, code="string_above_max_length", param=param)
 
