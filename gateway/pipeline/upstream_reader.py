@@ -16,6 +16,7 @@ from gateway.transforms import EventFilter
 
 _LOST = Problem(502, "The backend closed the connection before its response was complete.", "upstream_lost")
 _LONE = 4 << 10  # maximum bytes of a chunk for `feed_one`
+_SHORT = 2 << 10  # bytes of chunks that are decoded one by one while no form is known
 _STREAM = re.compile(rb"(?:data|event|id|retry)?:")  # the beginning of a stream of events
 _DECIDED = 6  # bytes that show whether a body begins like one: the longest is `event:`
 _STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
@@ -72,7 +73,8 @@ class UpstreamReader:
                     events += self._events_of_repeats(run)
                     at = until
                     continue
-            until = end if frames.aligned and decoder.repeats_settled else frames.next_boundary(data, at)
+            one_by_one = frames.aligned and (end - at <= _SHORT or decoder.repeats_settled)
+            until = end if one_by_one else frames.next_boundary(data, at)
             events += self._events_of_payloads(frames.feed(data[at:until]))
             at = until
         return events
@@ -105,7 +107,7 @@ class UpstreamReader:
         """
         if not self._frames:
             return self._decode_body(self._body.close())
-        events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
+        events = self._remaining(self._frames)
         if self._decoder.empty:  # there was nothing, or only an end mark
             return events + self._flush_filters(self._normaliser.fail(self._decoder.nothing))
         if self.done or self._normaliser.has_finished():
@@ -119,7 +121,7 @@ class UpstreamReader:
         """
         if not self._frames:
             return self._flush_filters(self._normaliser.fail(problem))
-        events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
+        events = self._remaining(self._frames)
         if self.done or self._normaliser.has_finished(self._decoder.n):
             return events + self.close()
         return events + self._flush_filters(self._normaliser.fail(problem))
@@ -177,16 +179,13 @@ class UpstreamReader:
             return events + self._flush_filters(self._normaliser.fail(self._decoder.nothing))
         return events + self._flush_filters(self._close_normalizer())
 
-    def _rest(self) -> list[Event]:
-        """Return the events that the decoder held back."""
-        return [event for raw in self._decoder.rest() for event in self._normalize(raw)]
-
-    def _remaining_payloads(self, frames: FrameDecoder) -> Iterator[bytes]:
-        """Yield the last payload, if its empty line is missing.
+    def _remaining(self, frames: FrameDecoder) -> list[Event]:
+        """Return the events of the last payload, if its empty line is missing, and those that the decoder held back.
 
         A payload that was cut is left out, so that it does not hide the reason of the end.
         """
-        return filter(is_complete_payload, frames.close())
+        last = [] if frames.aligned else self._events_of_payloads(filter(is_complete_payload, frames.close()))
+        return last + [event for raw in self._decoder.rest() for event in self._normalize(raw)]
 
     def _flush_filters(self, last: Iterable[Event]) -> list[Event]:
         if not self._filters:
@@ -205,11 +204,13 @@ class UpstreamReader:
 
     def _estimate_usage(self) -> Iterable[Usage]:
         """Return the usage that the backend did not count, of the response or of its reasoning."""
-        usage, characters, thought = self._decoder.counted, self._decoder.decoded_characters, self._normaliser.thought
+        usage, thought = self._decoder.counted, self._normaliser.thought
         if usage and (usage.reasoning or not thought or not self._decoder.estimates_reasoning):
             return ()
         self._ledger.add("estimated", "usage.reasoning_tokens" if usage else "usage")
-        return (split_reasoning_tokens(self.usage, thought, characters) if thought else self.usage,)
+        if not thought:
+            return (self.usage,)
+        return (split_reasoning_tokens(self.usage, thought, self._decoder.decoded_characters),)
 
     def _events_of_repeats(self, run: list[Event]) -> Sequence[Event]:
         """Return the output of events that differ only in their texts."""

@@ -70,7 +70,8 @@ def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
     decoder = ChatDecoder(Warnings(), n)
     for shape, word in chunks:
         alone, data = deepcopy(decoder), shape(word)
-        alone._template = RepeatedChunkDecoder(decoded_characters=decoder._template.decoded_characters)
+        alone._template = RepeatedChunkDecoder()
+        alone._template.decoded_characters = decoder._template.decoded_characters
         assert decoder.decode(data) == alone.decode(data)
         assert decoder.decoded_characters == alone.decoded_characters
 
@@ -83,35 +84,39 @@ def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
         (lambda word: payload(arguments(word)), lambda word: ToolArgsDelta(0, 0, word)),
     ],
 )
-def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
+def test_chunk_template_is_learned_from_the_first_chunk_and_proven_once_by_the_second(shape, event):
     known, decoded = repeat_decoder.RepeatedChunkDecoder(), []
-    decode = ChatDecoder(Warnings()).decode
-    known.train(shape("one"), [event("one")], lambda data: decoded.append(data) or decode(data))
-    assert len(decoded) == 1
+
+    def decode(data):
+        decoded.append(data)
+        return ChatDecoder(Warnings()).decode(data)
+
+    known.train(shape("one"), [event("one")])
+    assert known.event(payload({"refusal": "two"}), decode) is None and not decoded
     for word in filter(None, WORDS):
-        assert known.event(shape(word)) in (event(word), None)
-    assert known.event(shape("two")) == event("two") and len(decoded) == 1
-    assert known.event(shape("")) is None and known.event(payload({"refusal": "two"})) is None
+        assert known.event(shape(word), decode) in (event(word), None)
+    assert known.event(shape("two"), decode) == event("two") and len(decoded) == 1
+    assert known.event(shape(""), decode) is None
 
 
 def test_chunk_template_is_not_learned_if_the_place_of_the_text_is_uncertain():
     known = repeat_decoder.RepeatedChunkDecoder()
-    data = payload({"content": "content"})  # the first such string is the key
-    known.train(data, [TextDelta(0, "content")], ChatDecoder(Warnings()).decode)
-    assert known.event(data) is None
-    known.train(payload({"content": "é"}, ascii=True), [TextDelta(0, "é")], ChatDecoder(Warnings()).decode)
-    assert known.event(payload({"content": "é"}, ascii=True)) is None
+    decode, data = ChatDecoder(Warnings()).decode, payload({"content": "content"})  # the first such string is the key
+    known.train(data, [TextDelta(0, "content")])
+    assert known.is_settled and known.event(data, decode) is None and not known.is_settled
+    known.train(data, [TextDelta(0, "content")])
+    assert known.run(b"data: %b\n\n" % data, 0, SSE, decode) == ([], 0) and not known.is_settled
+    known.train(payload({"content": "é"}, ascii=True), [TextDelta(0, "é")])
+    assert known.event(payload({"content": "é"}, ascii=True), decode) is None
 
 
 def test_chunk_template_gives_up_if_chunks_have_no_common_form():
-    known, lessons = repeat_decoder.RepeatedChunkDecoder(), []
+    known, decode = repeat_decoder.RepeatedChunkDecoder(), ChatDecoder(Warnings()).decode
     for i in range(100):
         data = payload({"content": "word"}, at=i)
-        assert known.event(data) is None
-        known.train(
-            data, [TextDelta(0, "word")], lambda data: lessons.append(data) or ChatDecoder(Warnings()).decode(data)
-        )
-    assert len(lessons) == repeat_decoder._MAX_LESSONS
+        assert known.event(data, decode) is None
+        known.train(data, [TextDelta(0, "word")])
+    assert known.is_settled and known.event(data, decode) is None
 
 
 # Several chunks in one read

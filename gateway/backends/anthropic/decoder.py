@@ -97,7 +97,7 @@ class MessageDecoder(ChatDecoder):
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """Decode deltas from `at` on that differ from a known one only in their text, see ChatDecoder."""
-        return self._template.run(data, at, _FRAMES)
+        return self._template.run(data, at, _FRAMES, self._alone)
 
     def _remember(self, known: Sequence[Event]) -> None:
         """Keep no text, as a signature covers its own block."""

@@ -111,7 +111,7 @@ class ChatDecoder:
 
         Returns their events, and the position where the run ends: `at` if it is empty.
         """
-        events, until = self._template.run(data, at, around)
+        events, until = self._template.run(data, at, around, self._alone)
         if self._unsigned:
             self._remember(events)
         return events, until
@@ -156,7 +156,7 @@ class ChatDecoder:
 
     def decode(self, payload: bytes) -> list[Event]:
         """Return the events of a payload; an unreadable one is a Failure."""
-        if known := self._template.event(payload):
+        if known := self._template.event(payload, self._alone):
             self._remember([known])
             return [known]
         if payload[:DONE_SIZE] == DONE:
@@ -170,7 +170,7 @@ class ChatDecoder:
             events = self._contents.once(events) if self._contents.due else events
         if self.done:  # the last line of Ollama also ends the response
             return [*events, *self.rest()]
-        self._template.train(payload, events, self._alone)
+        self._template.train(payload, events)
         return events
 
     def rest(self) -> list[Event]:
