@@ -152,4 +152,4 @@ def test_recording_cut_before_its_finish_is_a_failure():
 def test_recording_with_continuous_usage_has_it_in_every_chunk():
     name = "vllm/chat_stream_continuous_usage"
     counts = [frame["usage"]["completion_tokens"] for frame in payloads(replay(name).data)]
-    assert client_request(name).continuous_usage and counts == [1, 1, 2, 3, 4, 4, 4]
+    assert client_request(name).stream_options["continuous_usage_stats"] and counts == [1, 1, 2, 3, 4, 4, 4]

@@ -18,9 +18,8 @@ def chat_encoder(
 
     padding: returns the padding of a chunk.
     """
-    whole = ChatBodyEncoder(head, params, ledger)
     if not params.request.stream:
-        return whole
-    kind = FunctionCallStreamEncoder if params.functions else ChatStreamEncoder
-    stream = kind(head, params, ledger, padding if params.obfuscation else None)
-    return StoredChatStream(stream, whole) if params.store else stream
+        return ChatBodyEncoder(head, params, ledger)
+    kind, options = FunctionCallStreamEncoder if params.functions else ChatStreamEncoder, params.stream_options
+    stream = kind(head, params, ledger, padding if options.get("include_obfuscation") is True else None)
+    return StoredChatStream(stream, ChatBodyEncoder(head, params, ledger)) if params.store else stream

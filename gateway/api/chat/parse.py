@@ -85,22 +85,9 @@ class ChatParams(Struct, frozen=True, kw_only=True):
         return data
 
     @property
-    def include_usage(self) -> bool:
-        """True if the usage follows at the end of the stream."""
-        return self._of_stream("include_usage")
-
-    @property
-    def continuous_usage(self) -> bool:
-        """True if each chunk has the usage so far."""
-        return self._of_stream("continuous_usage_stats")
-
-    @property
-    def obfuscation(self) -> bool:
-        """True if padding hides the lengths of the chunks."""
-        return self._of_stream("include_obfuscation")
-
-    def _of_stream(self, name: str) -> bool:
-        return (self.request.rest.get("stream_options") or {}).get(name) is True
+    def stream_options(self) -> dict[str, Any]:
+        """The wishes about the stream."""
+        return self.request.rest.get("stream_options") or {}
 
 
 def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
@@ -134,6 +121,8 @@ def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
         large=are_large(messages, len(raw)),
         rest=body,
     )
+    if simple:
+        vars(request)["is_text_only"] = True  # the value of this cached property is known already
     return ChatParams(
         request=request,
         functions=functions,

@@ -5,6 +5,7 @@ If a streamed completion is stored, its events are also folded into the stored o
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 from gateway import events as ev
@@ -35,15 +36,21 @@ class ChatStreamEncoder(StreamEncoder):
     ) -> None:
         fields = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
         tier = {"service_tier": "default"} if params.service_tier else {}
+        options = params.stream_options
         super().__init__(
-            {**fields, **tier}, ledger, include_usage=params.include_usage, continuous_usage=params.continuous_usage
+            {**fields, **tier},
+            ledger,
+            include_usage=options.get("include_usage") is True,  # the usage follows at the end
+            continuous_usage=options.get("continuous_usage_stats") is True,  # each chunk has the usage so far
         )
         self._params, self._pad, self._bare = params, pad, pad is None
-        self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
+        self._thought = _thought(head.reasoning)
         self._thoughts = len(head.reasoning)
         self._opened = 0  # choices whose role has been sent
         self._calls: dict[int, int] = {}  # by choice: the index of the last tool call
         self._blocks: dict[int, ThinkingBlocks] = defaultdict(ThinkingBlocks)  # by choice
+        self._around: tuple[bytes, int, bytes] | None = None  # the head, choice and tail of the last text
+        self._before = self._after = b""  # what its frame had around it
 
     def start(self) -> bytes:
         """Return the frame with the role of the first choice."""
@@ -60,7 +67,7 @@ class ChatStreamEncoder(StreamEncoder):
         """Return frames with the role, once per choice in ascending order: the SDKs store choices by position."""
         first, self._opened = self._opened, last + 1
         role = b'{"role":%b,"content":"","refusal":null}' % encode(self._params.role)
-        return b"".join(self._delta(choice, role) for choice in range(first, self._opened))
+        return b"".join([self._delta(choice, role) for choice in range(first, self._opened)])
 
     def _delta(self, choice: int, delta: bytes, reason: bytes = b"null", more: bytes = b'"logprobs":null') -> bytes:
         if choice >= self._opened:
@@ -77,7 +84,11 @@ class ChatStreamEncoder(StreamEncoder):
 
     def _text(self, e: ev.TextDelta) -> bytes:
         if self._bare and e.choice < self._opened and not (e.logprobs or self._waiting):
-            return _TEXT % (self._head, e.choice, encode(e.text), self._tail)  # the usual case
+            around = self._head, e.choice, self._tail
+            if around != self._around:
+                self._around, frame = around, _TEXT % (self._head, e.choice, _GAP, self._tail)
+                self._before, self._after = frame.split(_GAP)
+            return self._before + encode(e.text) + self._after  # the usual case
         if e.logprobs:
             return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
@@ -187,6 +198,12 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
         **ChatStreamEncoder._arms, ev.ToolCallStart: _tool_start, ev.ToolArgsDelta: _tool_args, ev.Finish: _finish,
     }  # fmt: skip
     _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.TextDelta: ChatStreamEncoder._texts}
+
+
+@cache
+def _thought(names: tuple[str, ...]) -> bytes:
+    """Return the template of a delta that has its text under each of these names, which the configuration gives."""
+    return b"{%b}" % b",".join([b'"%b":%%b' % name.encode() for name in names])
 
 
 def _frames(frame: bytes, items: list[bytes]) -> bytes:

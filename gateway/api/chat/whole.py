@@ -1,7 +1,6 @@
 """Fold events into one chat.completion object."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from msgspec import Raw
@@ -51,22 +50,25 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
             self._ledger.add("dropped", "tool_calls.provider_specific_fields")
 
 
-@dataclass(slots=True, eq=False)
 class _ChatChoice:
-    _texts: list[str] = field(default_factory=list)
-    _parts: list[Any] = field(default_factory=list)  # parts other than text, and the text before each
-    _images: list[Raw] = field(default_factory=list)
-    _thoughts: list[str] = field(default_factory=list)
-    _blocks: ThinkingBlocks = field(default_factory=ThinkingBlocks)
-    _signed: list[dict[str, Any]] = field(default_factory=list)
-    _refusals: list[str] = field(default_factory=list)
-    _annotations: list[Raw] = field(default_factory=list)
-    calls: list[tuple[ev.ToolCallStart, list[str]]] = field(default_factory=list)
-    _content_logprobs: list[ev.Logprob] = field(default_factory=list)
-    _refusal_logprobs: list[ev.Logprob] = field(default_factory=list)
-    _reason: str = "stop"
-    _extras: dict[str, Raw] = field(default_factory=dict)
-    _inside: dict[str, Raw] = field(default_factory=dict)  # members of the message
+    """A choice, collected from its events.  A dataclass of so many lists takes five times as long to make."""
+
+    _reason = "stop"
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._parts: list[Any] = []  # parts other than text, and the text before each
+        self._images: list[Raw] = []
+        self._thoughts: list[str] = []
+        self._blocks: ThinkingBlocks | None = None  # None without reasoning
+        self._signed: list[dict[str, Any]] = []
+        self._refusals: list[str] = []
+        self._annotations: list[Raw] = []
+        self.calls: list[tuple[ev.ToolCallStart, list[str]]] = []
+        self._content_logprobs: list[ev.Logprob] = []
+        self._refusal_logprobs: list[ev.Logprob] = []
+        self._extras: dict[str, Raw] = {}
+        self._inside: dict[str, Raw] = {}  # members of the message
 
     def add(self, event: ev.Event) -> None:
         """Add an event."""
@@ -106,6 +108,7 @@ class _ChatChoice:
     def _reasoning(self, e: ev.ReasoningDelta) -> None:
         if e.text:
             self._thoughts.append(e.text)
+        self._blocks = self._blocks or ThinkingBlocks()
         if block := self._blocks.add(e):
             self._signed.append(block)
 

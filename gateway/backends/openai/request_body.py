@@ -89,7 +89,7 @@ def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: War
 
 def requested_extra_fields(request: Request) -> frozenset[str]:
     """Return the response fields beyond the API that the client requested."""
-    if request.rest.keys().isdisjoint(_EXTRAS):
+    if not request.rest or request.rest.keys().isdisjoint(_EXTRAS):
         return frozenset()
     return frozenset(
         name for field, names in _EXTRAS.items() if request.rest.get(field, False) is not False for name in names
