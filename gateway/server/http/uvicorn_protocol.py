@@ -8,6 +8,7 @@ server tells the connections that the gateway stops, and they tell the applicati
 import asyncio
 from asyncio import TimerHandle
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 from urllib.parse import unquote
@@ -15,7 +16,6 @@ from urllib.parse import unquote
 import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import (
-    HEADER_VALUE_RE,
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
@@ -47,40 +47,41 @@ _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _LAST_CHUNK = b"0\r\n\r\n"
-_value = itemgetter(1)
+_LINE_END = b"\r\n"
+_CONTROLS = bytes({*range(32), 127} - {9})  # characters that no header may have within it
 _line = b": ".join
 
 
 class CoalescingTransport:
     """The used part of a transport.  It delays headers to the end of the loop's turn, to send them with the first data.
 
-    on_lost: called when the connection is lost.
+    below: the transport, for data that is no head while nothing is delayed; on_lost: called when it is lost.
     """
 
     on_lost: Callable[[], None] | None = None
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._delayed = b""
+        self.below, self._loop = transport, loop
+        self.delayed = b""
 
     def write(self, data: bytes) -> None:
         """Write data; headers wait for the first data, and are joined with it unless that copies much."""
-        if self._delayed and len(data) > _LARGE:
+        if self.delayed and len(data) > _LARGE:
             self.write_parts(data)
             return
-        if self._delayed:
-            data, self._delayed = self._delayed + data, b""
+        if self.delayed:
+            data, self.delayed = self.delayed + data, b""
         elif data.startswith(_HEAD):
-            self._delayed = data
+            self.delayed = data
             self._loop.call_soon(self.flush)
             return
-        self._transport.write(data)
+        self.below.write(data)
 
     def write_parts(self, *parts: bytes) -> None:
         """Write what is delayed and these parts in one system call, without a copy.  A closed connection drops them."""
-        if not self._transport.is_closing():
-            self._transport.writelines((self._delayed, *parts) if self._delayed else parts)
-        self._delayed = b""
+        if not self.below.is_closing():
+            self.below.writelines((self.delayed, *parts) if self.delayed else parts)
+        self.delayed = b""
 
     def close(self) -> None:
         """Write what is delayed, and close."""
@@ -88,23 +89,23 @@ class CoalescingTransport:
 
     def flush(self) -> asyncio.Transport:
         """Write what is delayed, unless the connection is closed; return the transport below."""
-        if self._delayed:
-            if not self._transport.is_closing():
-                self._transport.write(self._delayed)
-            self._delayed = b""
-        return self._transport
+        if self.delayed:
+            if not self.below.is_closing():
+                self.below.write(self.delayed)
+            self.delayed = b""
+        return self.below
 
     def get_write_buffer_size(self) -> int:
         """Return the bytes that are not sent yet."""
-        return len(self._delayed) + self._transport.get_write_buffer_size()
+        return len(self.delayed) + self.below.get_write_buffer_size()
 
     def is_closing(self) -> bool:
         """Return True if the transport closes."""
-        return self._transport.is_closing()
+        return self.below.is_closing()
 
     def abort(self) -> None:
         """Close the transport at once."""
-        self._transport.abort()
+        self.below.abort()
 
 
 class FastRequestCycle(RequestResponseCycle, ClientConnection):
@@ -114,11 +115,7 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
     """
 
     transport: CoalescingTransport  # type: ignore[assignment] # all of one that is used
-    disconnected = response_started = response_complete = False
-    more_body = True
-    chunked_encoding: bool | None = None
     expected_content_length = 0
-    _on_disconnect: Callable[[], None] | None = None
 
     def __init__(self, protocol: "HttpProtocol", keep_alive: bool) -> None:
         self.scope = protocol.scope  # type: ignore[assignment] # with our entries
@@ -128,23 +125,28 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         self.on_response, self.keep_alive = protocol.on_response_complete, keep_alive
         self.waiting_for_100_continue = protocol.expect_100_continue
         self.message_event, self.body = asyncio.Event(), bytearray()
+        # Python finds these at once, but not defaults of the class:
+        self.disconnected = self.response_started = self.response_complete = False
+        self.more_body, self.streamed = True, 0
+        self.chunked_encoding: bool | None = None
+        self._on_disconnect: Callable[[], None] | None = None
 
     def try_send(self, headers: HeaderList, body: bytes) -> bool:
-        if not self._can_begin(headers):
+        if not (head := self._begun_head(headers)):
             return False
         if len(body) > _LARGE:
-            self.transport.write_parts(self._head(headers), body)
+            self.transport.write_parts(head, body)
         else:
-            self.transport.flush().write(self._head(headers) + body)
+            self.transport.flush().write(head + body)
         self._end()
         return True
 
     def try_begin(self, headers: HeaderList) -> bool:
         """Send the headers, together with the data of the same turn of the loop."""
-        if not self._can_begin(headers):
+        if not (head := self._begun_head(headers, _CHUNKED)):
             return False
         self.chunked_encoding = True
-        self.transport.write(self._head(headers, _CHUNKED))
+        self.transport.write(head)
         return True
 
     def try_write(self, piece: bytes, after: bytes = b"") -> bool:
@@ -156,7 +158,8 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         if size > _LARGE:
             self.transport.write_parts(b"%x\r\n" % size, piece, b"\r\n" + after)
         else:
-            self.transport.write(b"%x\r\n%b\r\n%b" % (size, piece, after))
+            chunk = _size_line(size) + piece + (_LINE_END + after if after else _LINE_END)
+            (self.transport if self.transport.delayed else self.transport.below).write(chunk)
         return True
 
     def try_end(self, piece: bytes) -> bool:
@@ -191,14 +194,19 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         self.disconnected = True  # otherwise uvicorn logs an error
         self.transport.close()
 
-    def _can_begin(self, headers: HeaderList) -> bool:
-        """Return True if a response can begin without waiting, with headers that uvicorn accepts."""
+    def _begun_head(self, headers: HeaderList, *more: tuple[bytes, bytes]) -> bytes:
+        """Begin a response if it can begin without waiting, with headers that uvicorn accepts.
+
+        Return its head; b"" if it cannot.
+        """
         if self.flow.write_paused or self.disconnected or self.response_started or self.scope["method"] == "HEAD":
-            return False
-        if HEADER_VALUE_RE.search(b"".join(map(_value, headers))):
-            return False
+            return b""
+        fields = (*headers, *more) if self.keep_alive else (*headers, _CLOSE, *more)
+        lines = _LINE_END.join(map(_line, fields))
+        if len(lines) - len(lines.translate(None, _CONTROLS)) > len(_LINE_END) * (len(fields) - 1):
+            return b""
         self.response_started = True
-        return True
+        return b"%b%b\r\n\r\n" % (_OK, lines)
 
     def _end(self) -> None:
         self.response_complete = True
@@ -206,10 +214,6 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
-
-    def _head(self, headers: HeaderList, *more: tuple[bytes, bytes]) -> bytes:
-        close = () if self.keep_alive else (_CLOSE,)
-        return b"%b%b\r\n\r\n" % (_OK, b"\r\n".join(map(_line, (*headers, *close, *more))))
 
 
 class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc] # its config is one of ours
@@ -219,6 +223,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
     _unsent: TimerHandle | None = None
     _complete = False  # the last request
     _headless: int | None = 0  # bytes of unfinished headers; None: they are complete
+    _most = 0  # bytes that the headers can have
     _too_large = False  # the headers
     _begun = 0.0  # time of the first byte of an unfinished request
     _received = 0  # its bytes
@@ -245,6 +250,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
             return
         self._idle.stop()
         self._expect_no_more()
+        self._most = len(data) + (self._headless or 0)
         super().data_received(data)
         if not self._complete and not self._too_large:
             self._expect()
@@ -319,7 +325,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
     def _check(self, version: str) -> None:
         """Raise ValueError for headers that the parser takes and others read in another way."""
         headers, parser = header_dict(self.scope), self.parser
-        if sum(map(len, chain.from_iterable(self.headers))) > _MAX_HEAD:
+        if self._most > _MAX_HEAD and sum(map(len, chain.from_iterable(self.headers))) > _MAX_HEAD:
             self._too_large = True
             raise ValueError("a head that is too large")
         if version not in ("1.0", "1.1") or (version == "1.1" and b"host" not in headers):
@@ -382,6 +388,11 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
         if self._unsent:
             self._unsent.cancel()
             self._unsent = None
+
+
+@lru_cache(1 << 10)  # most chunks of a stream are of a few sizes
+def _size_line(size: int) -> bytes:
+    return b"%x\r\n" % size
 
 
 def pass_stop_on(state: dict[str, Callable[[], None]]) -> None:

@@ -16,19 +16,19 @@ class FrameTransport(CoalescingTransport):
 
     def write(self, data: bytes) -> None:
         """Write data together with that of the same turn."""
-        if not self._delayed:
+        if not self.delayed:
             self._loop.call_soon(self.flush)
-        self._delayed += data
-        if len(self._delayed) > _BATCH:
+        self.delayed += data
+        if len(self.delayed) > _BATCH:
             self.flush()
 
     def pause_reading(self) -> None:
         """Stop reading from the client."""
-        self._transport.pause_reading()
+        self.below.pause_reading()
 
     def resume_reading(self) -> None:
         """Read from the client again."""
-        self._transport.resume_reading()
+        self.below.resume_reading()
 
 
 class WebSocketProtocol(SlowClientProtocol, WebSocketsSansIOProtocol):  # type: ignore[misc] # its config is one of ours

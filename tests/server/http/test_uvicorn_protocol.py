@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from gateway.server.http.client_connection import client_connection
@@ -179,6 +179,13 @@ async def test_response_with_a_forged_header_is_left_to_uvicorn():
     assert not one.response_started and not wire.written
     with pytest.raises(RuntimeError, match="header value"):
         await by_messages(one, bad, b"{}")
+
+
+async def test_response_head_takes_the_bytes_that_uvicorn_takes():
+    for byte in range(256):
+        _, one = cycle()
+        value = b"1%c2" % byte
+        assert one.try_begin([(b"x-a", value)]) == (not HEADER_VALUE_RE.search(value)), byte
 
 
 @pytest.mark.parametrize("state", ["paused", "gone", "begun"])
