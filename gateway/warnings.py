@@ -7,7 +7,6 @@ If a code has more than 48 entries, the first 16 are listed by name and the othe
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Literal
 
 WarningCode = Literal[
@@ -26,14 +25,16 @@ def safe_name(name: str) -> str:
     return _UNFIT.sub("?", name)[:_LONGEST]
 
 
-@dataclass(slots=True, eq=False)
 class Warnings:
     """The warnings of one request, in the order in which they were first added."""
 
-    _entries: dict[str, None] = field(default_factory=dict)
-    _sent: int = 0
-    _header_due: bool = False  # the header will have all entries so far
-    _late: set[WarningCode] = field(default_factory=set)  # codes that were added after the limit was reached
+    __slots__ = ("_entries", "_header_due", "_late", "_sent")
+
+    def __init__(self) -> None:
+        self._entries: dict[str, None] = {}
+        self._sent = 0
+        self._header_due = False  # the header will have all entries so far
+        self._late: set[WarningCode] = set()  # codes that were added after the limit was reached
 
     def add(self, code: WarningCode, name: str) -> None:
         """Add a warning; beyond the limit, only the first one of a code.

@@ -106,7 +106,8 @@ class MetricsCollector:
             more[0][0] += 1
         if first is not None:
             observe(more[-2], FIRST_TOKEN, first - record.arrived)
-            add_values(more[-1], (*record.pace.gaps, record.pace.last - first))
+            if record.pace.last > first:  # there was a gap
+                add_values(more[-1], (*record.pace.gaps, record.pace.last - first))
         if self._gen_ai:
             self._gen_ai.count(record, self._models.value(record.model), used, first)
 

@@ -126,17 +126,13 @@ def failure_info(problem: Problem) -> FailureInfo:
 def snapshot_request(record: RequestRecord, *, live: bool) -> RequestSnapshot:
     """Return the current values of a request's record."""
     now, used, pace, problem = perf_counter(), record.usage(), record.pace, record.problem
-    return RequestSnapshot(
-        id=record.id,
-        endpoint=record.endpoint,
-        key=record.key,
-        model=record.model,
-        backend=record.backend,
-        format=record.format,
-        live=live,
-        status=None if live else record.outcome,
-        error=error_code(problem) if problem else None,
-        message=_message(problem) if problem else None,
+    names = record.id, record.endpoint, record.key, record.model, record.backend, record.format
+    failure = (error_code(problem), _message(problem)) if problem else (None, None)
+    return RequestSnapshot(  # by place: Python makes a dict of more than 15 keywords
+        *names,
+        live,
+        None if live else record.outcome,
+        *failure,
         streamed=record.streamed,
         arrived=time() - now + record.arrived,
         asked=_since(record, record.first_attempt_at),
