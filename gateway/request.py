@@ -289,6 +289,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
         return (self.sent and self.sent.fields) or self.rest
 
     @property
+    def may_name_files(self) -> bool:
+        """True if a message may have a file, or the past may have had one."""
+        return self.past is not None or not self.is_text_only
+
+    @property
     def callable_tools(self) -> tuple[Tool, ...]:
         """The tools that may be called: none if the client forbade tool calls."""
         if self.tool_choice == "none":

@@ -95,17 +95,19 @@ class ModelRequestHandler:
             record.recorder.record_request(incoming.http.scope, incoming.raw)
         async with Held() as held:
             request = await parse(self._parser, incoming.raw, incoming.tenant, held)
-            request.keep_headers(incoming.http.headers)
+            if request.keeps_headers:
+                request.keep_headers(incoming.http.headers)
             record.ledger, record.usage, request.request_id = request.ledger, request.usage, record.id
             request.sticky = request.sticky or incoming.session
             try:
                 counts, spare = responder is TokenCounting, BATCH_TENANT in incoming.http.scope
                 targets = await self._route(request, incoming.key, faithful=counts, spare=spare)
                 record.model = targets.served.model
-                estimate = partial(estimate_tokens, request.request) if responder is Responder else int
-                send = await self._limit(request, targets, incoming, estimate, held, send)
-                await self._read_files(request, incoming.tenant, held)
-                if isinstance(request, ResponsesRequest) and request.can_outlive_client:
+                if self._limits.apply_to(incoming.key, targets.served.model, targets.served.settings):
+                    send = await self._limit(request, targets, incoming, held, send, counts=counts)
+                if request.request.may_name_files:
+                    await self._read_files(request, incoming.tenant, held)
+                if request.can_outlive_client and isinstance(request, ResponsesRequest):
                     job = await self._start_job(request, targets, incoming, held)
                     if job:
                         return await job.run(incoming.http.scope, incoming.http.receive, send)
@@ -116,10 +118,9 @@ class ModelRequestHandler:
 
     async def _read_files(self, request: ModelRequest, tenant: str, held: Held) -> None:
         """Put the stored files that a request names into its messages.  Raise BadRequest for too much content."""
-        if request.request.past or not request.request.is_text_only:
-            files = self._parser.files
-            request.room = files.room_for_urls(request.request, lambda: held.stack)
-            request.request = await files.inline(request.request, tenant, request.ledger, lambda: held.stack)
+        files = self._parser.files
+        request.room = files.room_for_urls(request.request, lambda: held.stack)
+        request.request = await files.inline(request.request, tenant, request.ledger, lambda: held.stack)
 
     async def _route(
         self, request: ModelRequest, key: ApiKey | None, *, faithful: bool = False, spare: bool = False
@@ -129,7 +130,7 @@ class ModelRequestHandler:
         faithful: no fallback model will do; spare: only slots that other requests leave free.
         """
         name = request.request.model
-        served = await self._models.get(name, partial(may_use_model, key))
+        served = await self._models.get(name, lambda text, model: may_use_model(key, text, model))
         if key and key.models is not None:
             request.keep_to_models((name, *key.models))
             require_model(key, name, served.model, models_in_fields(request.request.fields))
@@ -140,14 +141,17 @@ class ModelRequestHandler:
         request: ModelRequest,
         targets: RetryPolicy,
         incoming: IncomingRequest,
-        estimate: Callable[[], int],
         held: Held,
         send: Send,
+        *,
+        counts: bool,
     ) -> Send:
-        """Count the request against its limits; return a `send` that adds their headers.  Raise RateLimited."""
+        """Count the request against its limits; return a `send` that adds their headers.  Raise RateLimited.
+
+        counts: the request only counts its tokens.
+        """
+        estimate = int if counts else partial(estimate_tokens, request.request)
         grant = await self._limits.acquire(incoming.key, targets.served.model, targets.served.settings, estimate)
-        if not grant:
-            return send
         grant.used = request.used_tokens
         if error_responses.is_messages_api(incoming.http.scope):
             grant.headers = with_anthropic_headers(grant.headers)
@@ -257,14 +261,13 @@ class ModelEndpoint:
         finally:
             self._concurrency.inside -= 1
 
-    async def _handle_once(self, incoming: IncomingRequest, send: Send) -> None:
+    def _handle_once(self, incoming: IncomingRequest, send: Send) -> Awaitable[object]:
         """Handle a request; one with an idempotency key runs once, and each repeat gets the same response."""
         handler, parse, responder = self._handler, self._parse, self._responder
-        if key := idempotency.idempotency_key(incoming.http, incoming.raw, handler.store, incoming.tenant):
-            handle = partial(handler.handle, incoming, parse, responder)
-            await idempotency.replay_or_run(key, handle, incoming.http, send)
-        else:
-            await handler.handle(incoming, parse, responder, send)
+        key = idempotency.idempotency_key(incoming.http, incoming.raw, handler.store, incoming.tenant)
+        if not key:
+            return handler.handle(incoming, parse, responder, send)
+        return idempotency.replay_or_run(key, partial(handler.handle, incoming, parse, responder), incoming.http, send)
 
     @cached_property
     def _handler(self) -> ModelRequestHandler:

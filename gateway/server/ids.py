@@ -2,6 +2,8 @@
 
 import secrets
 import string
+from collections.abc import Callable
+from functools import cache, partial
 from os import urandom
 
 _ALPHABET = (string.ascii_letters + string.digits).encode()
@@ -11,6 +13,12 @@ _TABLE = bytes(_ALPHABET[i % len(_ALPHABET)] for i in range(256))
 def new_id(prefix: str) -> str:
     """Return the prefix and 24 random characters."""
     return prefix + urandom(24).translate(_TABLE).decode()
+
+
+@cache
+def id_maker(prefix: str) -> Callable[[], str]:
+    """Return a function that generates ids with one of the few prefixes of the APIs."""
+    return partial(new_id, prefix)
 
 
 def short_id() -> str:

@@ -150,18 +150,26 @@ class RateLimiter:
         self._of_group = {name: rate_limits("group", name, group) for name, group in config.auth.groups.items()}
         self._clock = clock
 
+    def apply_to(self, key: ApiKey | None, model: str, settings: ModelSettings) -> bool:
+        """Return True if a limit applies to a request."""
+        if self._rules("model", model, settings.limits) is not _NO_RULES:
+            return True
+        if key is None:
+            return False
+        return self._rules("key", key.name, key.limits) is not _NO_RULES or bool(self._of_group.get(key.group or ""))
+
     async def acquire(
         self, key: ApiKey | None, model: str, settings: ModelSettings, estimate: Callable[[], int]
-    ) -> RateLimitPermit | None:
-        """Admit a request, or raise RateLimited; return None if no limit applies.
+    ) -> RateLimitPermit:
+        """Admit a request, or raise RateLimited.
 
         estimate: returns the expected tokens of the request, called only if a limit counts tokens.
         """
+        if not self.apply_to(key, model, settings):
+            return RateLimitPermit()
         of_model = self._rules("model", model, settings.limits)
         of_key = self._rules("key", key.name, key.limits) if key else _NO_RULES
         of_group = self._of_group.get(key.group, []) if key and key.group else []
-        if of_model is of_key is _NO_RULES and not of_group:
-            return None
         limits, places = of_model[0] + of_key[0] + of_group, of_model[1] + of_key[1]
         let_go = self._places.take(places)
         try:

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection, Request
 from gateway.config import ApiKey, Config, Scope, key_digest
 from gateway.config.stored_keys import StoredApiKey
 from gateway.errors import BadRequest, Forbidden, RateLimited, Unauthorized
-from gateway.server.http.request_reader import get_header
+from gateway.server.http.request_reader import header_dict
 from gateway.server.middleware.origin_check import OriginCheck
 from gateway.server.middleware.proxy_users import PREFIX, ProxyUsers
 from gateway.server.middleware.stored_keys import StoredKeys
@@ -279,14 +279,17 @@ def _allow_endpoint(key: ApiKey, path: str) -> None:
 
 def _credential(scope: MutableMapping[str, Any]) -> str:
     """Return the key in the headers, "" without one; raise BadRequest for several."""
-    keys = 0
-    for name, _ in scope["headers"]:
-        keys += name == b"authorization"
-    if keys > 1:
-        raise BadRequest(f"The request has {keys} 'Authorization' headers. Send exactly one.", code="invalid_value")
-    scheme, _, token = (get_header(scope, b"authorization") or "").partition(" ")
-    bearer = token.strip() if scheme.lower() == "bearer" else ""
-    return get_header(scope, b"x-api-key") or bearer or get_header(scope, b"api-key") or ""
+    headers = header_dict(scope)
+    if len(headers) < len(scope["headers"]):
+        keys = [name for name, _ in scope["headers"]].count(b"authorization")
+        if keys > 1:
+            raise BadRequest(f"The request has {keys} 'Authorization' headers. Send exactly one.", code="invalid_value")
+    if key := headers.get(b"x-api-key"):
+        return key.decode("latin-1")
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and (bearer := token.decode("latin-1").strip()):
+        return bearer
+    return headers.get(b"api-key", b"").decode("latin-1")
 
 
 def _scope_text(key: ApiKey, scope: Scope) -> str:

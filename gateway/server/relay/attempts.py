@@ -64,7 +64,7 @@ class Attempts:
     async def begin(self, target: Target) -> None:
         """Build the first round.  Raise a ClientError for a request that is refused."""
         request = self._model_request.request
-        if not request.sent:
+        if not (request.sent or request.is_text_only):
             request = await self._without_files(request)
         if toolset := self._model_request.toolset(target.route.settings):
             request = await self._add_tools(toolset, request)
@@ -198,7 +198,8 @@ class Attempts:
         round = await self._model_request.build_round(request, route, ledger, settings.limits.frame_bytes)
         if names:
             ledger.discard(mark, names)
-        response_headers.reject_if_strict(route, ledger.entries()[before:])
+        if route.settings.strict:
+            response_headers.reject_if_strict(route, ledger.entries()[before:])
         self._passed_strict = ledger is self._ledger or self._passed_strict
         return round
 

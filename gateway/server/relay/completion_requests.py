@@ -59,7 +59,7 @@ async def parse_chat_request(
     params, ledger = await parsed(chat.parse_chat, raw, counts), Warnings()
     if params.store:
         context.check_room()
-    request = await memory.restore(params.request, ledger)
+    request = await memory.restore(params.request, ledger) if memory.reads_messages else params.request
     return ChatRequest(params, request, ledger, memory, context, tools)
 
 

@@ -62,6 +62,8 @@ class MessageRequest(ModelRequest):
         self._window = remembered(route)
         return await super().build_round(request, route, ledger, max_frame_bytes)
 
+    keeps_headers = True
+
     def keep_headers(self, headers: Mapping[str, str]) -> None:
         if sent := self.request.sent:
             kept = {name: headers[name] for name in _PASSED if _FIT.fullmatch(headers.get(name, ""))}

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -51,12 +51,15 @@ class ModelRequest(ABC):
     sticky: the client's own name for requests that should reach the same backend.
     pipelines: those of its response so far; the usage of the request is theirs.
     request_id: the id of the HTTP request, for errors amid a stream and for the log.
+    can_outlive_client: the response goes on as a job if its connection ends.
+    keeps_headers: the API keeps headers of the client.
     room: counts the memory of what the gateway fetches for the request; None if it names nothing by a URL.
     """
 
     conversation = "messages"  # the API's name of the parameter that holds the messages
     fields = schema.KNOWN  # of the API, as a chat completion has them
     compaction: CompactionPlan | None = None
+    can_outlive_client = keeps_headers = False
     request_id = ""
     room: Room | None = None
 
@@ -82,11 +85,11 @@ class ModelRequest(ABC):
         """Return the tools that run at the gateway for this model; None if there are none."""
         return None
 
-    async def build_round(
+    def build_round(
         self, request: Request, route: BackendRoute, ledger: Warnings, max_frame_bytes: int
-    ) -> UpstreamRound:
+    ) -> Awaitable[UpstreamRound]:
         """Build the round that sends `request`, a version of this one, to the backend of a route."""
-        return await build_round(request, route, ledger, max_frame_bytes)
+        return build_round(request, route, ledger, max_frame_bytes)
 
     async def accept(self, headers: Callable[[], dict[str, str]]) -> bool:
         """Accept the request once nothing can refuse it any more; return True if the client has its headers by that."""
@@ -112,8 +115,7 @@ class ModelRequest(ABC):
 
     async def without_files(self, request: Request, settings: FetchSettings, tenant: str) -> Request:
         """Return a request with the text of its files.  Raise BadRequest for a file that cannot be read."""
-        if not self.pdfs:
-            return request
+        assert self.pdfs  # only a prompt has none, and a prompt names no files
         return await attachments.inline_request_files(request, settings, self.ledger, self.pdfs, tenant, room=self.room)
 
     def with_parameters(

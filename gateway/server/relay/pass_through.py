@@ -85,7 +85,7 @@ class PassThroughEndpoint:
         """Count the request against its limits; raise RateLimited."""
         limits: RateLimiter = self._app.state.limits
         served = targets.served
-        return await limits.acquire(key, served.model, served.settings, body.estimated_tokens) or RateLimitPermit()
+        return await limits.acquire(key, served.model, served.settings, body.estimated_tokens)
 
 
 def _is_json(http: HttpRequest) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from gateway.config.schema import StreamSettings
 from gateway.errors import GatewayError, Problem, UpstreamFailed, UpstreamUnavailable
@@ -26,7 +26,6 @@ from gateway.server.worker_thread import apart
 _log = logging.getLogger("gateway")
 StoreCallback = Callable[[dict[str, Any]], Awaitable[bool]]  # stores a response; returns False if the store fails
 _MAX_EXCERPT = 300  # bytes of an invalid response, for the log
-_T = TypeVar("_T")
 _LARGE = 4 << 10  # bytes that take tens of milliseconds to read at worst
 _LONG = 512  # bytes of their lines, on average: many short chunks take less
 _LAST_WAIT = 0.5  # seconds for the end of a body behind the last chunk: with it the connection can be kept
@@ -166,12 +165,14 @@ class Relay:
             output, more = await self._read_output() if readable else (b"", False)
         except GatewayError as error:
             self._retry_after, self._logged = error.retry_after, isinstance(error, UpstreamFailed | UpstreamUnavailable)
-            return self._perform(await self._apart(self._pipeline.fail, error.problem))
+            fail, problem = self._pipeline.fail, error.problem
+            return self._perform(await apart(fail, problem) if self._is_large else fail(problem))
         if more and not self._pipeline.problem:
             if self._outcome_open and self._pipeline.round_has_content:
                 self._report_outcome()
             return output
-        actions = await self._apart(self._pipeline.close)
+        close = self._pipeline.close
+        actions = await apart(close) if self._is_large else close()
         self._report_outcome()
         return output + self._perform(actions)
 
@@ -184,7 +185,8 @@ class Relay:
             if not self._excerpt:
                 self._excerpt = data[:_MAX_EXCERPT]
             self._bytes, self._lines = self._bytes + len(data), self._lines + data.count(b"\n")
-            output = await self._apart(self._pipeline.feed, data)
+            feed = self._pipeline.feed
+            output = await apart(feed, data) if self._is_large else feed(data)
             if output:
                 self._bytes, self._lines = len(data) - data.rfind(b"\n") - 1, 0
         if not self._pipeline.problem:
@@ -195,10 +197,10 @@ class Relay:
                 output = self._pipeline.keep_alive()
         return output, not self._call.over
 
-    async def _apart(self, work: Callable[..., _T], *args: object) -> _T:
-        """Run a step of the pipeline; a worker thread runs it if much data came in few long lines."""
-        large = self._bytes > _LARGE and self._bytes > _LONG * self._lines
-        return await apart(work, *args) if large else work(*args)
+    @property
+    def _is_large(self) -> bool:
+        """True if much data came in few long lines: a worker thread runs the next step of the pipeline."""
+        return self._bytes > _LARGE and self._bytes > _LONG * self._lines
 
     def _report_outcome(self) -> None:
         self._outcome_open = False

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import closing
 
 from msgspec import Struct
 from starlette.requests import ClientDisconnect
@@ -49,14 +48,18 @@ class Responder(Struct, frozen=True):
             self.request.ledger.expect_header()
         pipeline, memory = await attempts.open_pipeline(), self.request.memory
         streamed = attempts.record.streamed = self.request.request.stream
-        with closing(open_relay(pipeline, attempts, self.settings.stream, self.request.store_or_warn)) as relay:
+        relay = open_relay(pipeline, attempts, self.settings.stream, self.request.store_or_warn)
+        try:
             first = await (relay.until_first_content() if streamed else relay.whole())
-            await memory.save()
+            if memory.reads_messages:
+                await memory.save()
             headers = {} if accepted else attempts.response_headers()
             if streamed:
                 await self._stream(relay, first, headers, send)
             else:
                 await send_json(first, headers, send)
+        finally:
+            relay.close()
         return not pipeline.problem
 
     async def _stream(self, relay: Relay, first: bytes, headers: Mapping[str, str], send: Send) -> None:

@@ -20,7 +20,7 @@ from gateway.pipeline import empty_round
 from gateway.pipeline.empty_round import EmptyTurn
 from gateway.pipeline.tool_calls import ParserSettings
 from gateway.request import Request, ToolName
-from gateway.server.ids import new_id, short_id
+from gateway.server.ids import id_maker, short_id
 from gateway.server.relay.format_selection import choose_format, format_by_names, tool_call_id_form
 from gateway.server.relay.rounds import UpstreamRound
 from gateway.server.upstream import model_registry
@@ -267,10 +267,11 @@ def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledge
     parse, discreet = known.format, known.route.backend.mask_problem
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
-    new = short_id if known.short_ids else partial(new_id, request.call_prefix)
-    how = parse, _context(request, known), new, ledger, taken, known.frame_bytes, discreet
+    new = short_id if known.short_ids else id_maker(request.call_prefix)
     same = bool(request.sent and known.route.backend.dialect.sent_body)  # the order of all events matters then
-    return ParserSettings(*how, whole=not (request.stream or same), auto=known.route.format == "auto" and not same)
+    whole, auto = not (request.stream or same), known.route.format == "auto" and not same
+    context = _context(request, known)
+    return ParserSettings(parse, context, new, ledger, taken, known.frame_bytes, discreet, whole, auto)
 
 
 def _parses(route: BackendRoute) -> bool:
@@ -324,7 +325,7 @@ def _build_completion_round(request: Request, route: BackendRoute, ledger: Warni
     body = dialect.body(
         request, BodyTarget(route.upstream_model, route.backend.kind, MessagePolicy()), completions.KNOWN, ledger
     )
-    new, discreet = partial(new_id, "call_"), route.backend.mask_problem
+    new, discreet = id_maker("call_"), route.backend.mask_problem
     setting = ParserSettings(None, ParseContext({}), new, ledger, limit=frame_bytes, mask_problem=discreet)
     return CompletionRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, does, ledger))
 

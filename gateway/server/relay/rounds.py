@@ -191,8 +191,8 @@ class UpstreamRound(Struct, frozen=True):
                 source,
             )
         call = HttpUpstreamCall(backend, self.bodies[0], answered, path, identity, record)
-        if headers := self.client_headers:
-            call.headers = headers
+        if self.request.sent:
+            call.headers = self.client_headers
         return call
 
     @property

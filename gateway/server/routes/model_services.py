@@ -122,7 +122,7 @@ class ServiceEndpoint(Generic[_Service]):
         require_model(key, put.model, served.model, models_in_fields(put.rest))
         limits: RateLimiter = http.app.state.limits
         estimate = partial(self.estimated_tokens, put, size)
-        grant = await limits.acquire(key, served.model, served.settings, estimate) or RateLimitPermit()
+        grant = await limits.acquire(key, served.model, served.settings, estimate)
         async with grant, Held() as held:
             try:
                 ways = RetryPolicy(served, key, faithful=True, spare=BATCH_TENANT in http.scope)

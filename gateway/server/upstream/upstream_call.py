@@ -162,7 +162,8 @@ class HttpUpstreamCall:
             return DECLINED
         outcome = self._callback(data)
         if outcome is not DECLINED:
-            self._limit = min(now + self._times.idle, self._last)
+            limit, last = now + self._times.idle, self._last
+            self._limit = limit if limit < last else last
         return outcome
 
     def _named(self, error: UpstreamError) -> UpstreamError:

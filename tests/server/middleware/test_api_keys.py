@@ -643,3 +643,9 @@ async def test_request_with_two_keys_is_refused():
         lines = [("authorization", f"Bearer sk-{name}-0123456789") for name in ("first", "second")]
         answer = await site.client.get("/v1/models", headers=lines)
         assert problem(answer) == (400, "invalid_request_error", "invalid_value", None)
+
+
+async def test_request_with_another_header_twice_is_one_of_its_key():
+    async with gateway(HELLO, auth={"keys": ["sk-first-0123456789"]}) as site:
+        lines = [("x-note", "a"), ("x-note", "b"), ("authorization", "Bearer sk-first-0123456789")]
+        assert (await site.client.get("/v1/models", headers=lines)).status_code == 200
