@@ -209,7 +209,7 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
         return configured
     kind = (
         settings.kind
-        if wanted.kind
+        if wanted.kind or settings.unused_version
         else await identify(settings.url, {"authorization": f"Bearer {key}"} if key else {})
     )
     (name,) = build_config(

@@ -7,11 +7,12 @@ from pydantic import Field, model_validator
 from gateway.backends import KINDS
 from gateway.config.types import (
     OptionalSecret,
-    Root,
+    RootOrApi,
     Seconds,
     SettingsSection,
     WholeNumber,
     config_error,
+    split_api_url,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class BackendSettings(SettingsSection):
 
     kind: KindName = "openai"
     ignores: tuple[IgnorableField, ...] = ()
-    url: Root
+    url: RootOrApi
     api_key: OptionalSecret = None
     timeouts: TimeoutSettings = TimeoutSettings()
     idle_connections: Annotated[WholeNumber, Field(ge=0)] = 32
@@ -68,6 +69,23 @@ class BackendSettings(SettingsSection):
     queue: QueueSettings = QueueSettings()
     cache: Literal["off", "auto"] = "off"
     probe_seconds: Seconds = 10
+
+    @property
+    def root(self) -> str:
+        """The URL before the paths of endpoints."""
+        return self._split_url()[0]
+
+    @property
+    def unused_version(self) -> str:
+        """`/v1` if paths of endpoints do not begin with it below `root`, because `url` names an API itself; else ""."""
+        return self._split_url()[1]
+
+    def path_of(self, endpoint: str) -> str:
+        """Return the path of an endpoint like `/v1/models` below `root`."""
+        return endpoint.removeprefix(self.unused_version)
+
+    def _split_url(self) -> tuple[str, str]:
+        return split_api_url(self.url) if self.kind == "openai" else (self.url, "")
 
     @model_validator(mode="after")
     def _of_ollama(self) -> Self:

@@ -27,6 +27,9 @@ _API_PATH = re.compile(
     r"(/v1)?/(chat/completions|completions|responses|messages|embeddings|rerank|models)/?$"
     r"|/api/(chat|generate|tags|show|embed|embeddings|ps|version)/?$"
 )
+# The version of an API, in the path of its URL.
+_VERSION = re.compile(r"/v\d+((alpha|beta)\d*)?(?=/|$)")
+_V1, _CHAT = "/v1", "/chat/completions"
 _NOT_VISIBLE = "should be visible ASCII characters, at least one"
 
 
@@ -92,15 +95,38 @@ def _optional_secret(value: SecretStr | None) -> SecretStr | None:
     return _secret(value) if value and value.get_secret_value() else None
 
 
-def _root(value: str) -> str:
-    """Return the root URL of a server, without a trailing `/v1` or `/`."""
+def _root(value: str, version: str = _V1) -> str:
+    """Return the root URL of a server, without a trailing `version` or `/`."""
     parts = urlsplit(_url(value, places="api_key"))
     if api := _API_PATH.search(parts.path):
-        root = urlunsplit((parts.scheme, parts.netloc, parts.path[: api.start()], "", ""))
-        raise config_error(f"should be the root URL of the server without {api[0]}, like {root}")
+        named = api[0] if version else api[0].removeprefix(_V1)
+        root = urlunsplit((parts.scheme, parts.netloc, parts.path.removesuffix(named), "", ""))
+        raise config_error(f"should be the root URL of the server without {named}, like {root}")
     if parts.query or parts.fragment:
         raise config_error("should have no user, query or fragment; put a key into api_key")
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix(version).rstrip("/"), "", ""))
+
+
+def _root_or_api(value: str, info: ValidationInfo) -> str:
+    """Return the root URL of a server, or for kind openai the URL of an API whose paths do not begin with `/v1`."""
+    if info.data.get("kind") != "openai":
+        return _root(value)
+    path = urlsplit(_url(value, places="api_key")).path.rstrip("/")
+    if _VERSION.search(_API_PATH.sub("", path).removesuffix(_V1)):
+        return _root(value, version="")
+    if path.endswith(_CHAT) and not path.endswith(_V1 + _CHAT):
+        return _root(value.rstrip("/").removesuffix(_CHAT)) + _CHAT
+    return _root(value)
+
+
+def split_api_url(url: str) -> tuple[str, str]:
+    """Return the URL before the paths of endpoints, and the beginning that these paths lose there, "" or `/v1`.
+
+    url: of a backend of kind openai, as in its settings.
+    """
+    if url.endswith(_CHAT):
+        return url.removesuffix(_CHAT), _V1
+    return url, _V1 if _VERSION.search(urlsplit(url).path) else ""
 
 
 def _url(value: str, places: str = "api_key or headers") -> str:
@@ -217,6 +243,7 @@ HeaderName = Annotated[
 ]
 Endpoint = Annotated[str, pattern_validator(r"(/[^/\s?#%]+)+", "should be a path like /v1/chat/completions")]
 Root = Annotated[str, AfterValidator(_root)]
+RootOrApi = Annotated[str, AfterValidator(_root_or_api)]
 StoreUrl = Annotated[SecretStr, AfterValidator(_store), PlainSerializer(_show_store)]
 CounterUrl = Annotated[SecretStr, AfterValidator(_counter), PlainSerializer(_show_store)]
 Url = Annotated[str, AfterValidator(_url)]

@@ -148,6 +148,30 @@ def test_config_backend_url_loses_its_v1(url, root):
     assert load(f"backends: {{a: {{url: '{url}'}}}}").backends["a"].url == root
 
 
+@pytest.mark.parametrize(
+    ("url", "chat"),
+    [
+        ("https://g.test/v1beta/openai/", "https://g.test/v1beta/openai/chat/completions"),
+        ("https://z.test/api/paas/v4", "https://z.test/api/paas/v4/chat/completions"),
+        ("https://c.test/client/v4/accounts/1/ai/v1", "https://c.test/client/v4/accounts/1/ai/v1/chat/completions"),
+        ("https://d.test/v1/openai", "https://d.test/v1/openai/chat/completions"),
+        ("https://p.test/chat/completions", "https://p.test/chat/completions"),
+        ("https://h.test/inference/chat/completions/", "https://h.test/inference/chat/completions"),
+        ("https://r.test/api/v1", "https://r.test/api/v1/chat/completions"),
+        ("https://r.test/v1x/v", "https://r.test/v1x/v/v1/chat/completions"),
+    ],
+)
+def test_config_backend_url_may_name_an_api_at_another_path(url, chat):
+    backend = load(f"backends: {{a: {{url: '{url}'}}}}").backends["a"]
+    assert backend.root + backend.path_of("/v1/chat/completions") == chat
+    assert load(f"backends: {{a: {{url: '{backend.url}'}}}}").backends["a"].url == backend.url
+
+
+def test_config_backend_url_of_another_kind_is_a_root():
+    backend = load("backends: {a: {kind: vllm, url: 'https://x/v2/lab'}}").backends["a"]
+    assert (backend.root, backend.path_of("/v1/models")) == ("https://x/v2/lab", "/v1/models")
+
+
 def test_config_is_immutable():
     with pytest.raises(ValidationError):
         Config().server.port = 1  # type: ignore[misc]

@@ -88,6 +88,8 @@ MISTAKES = [
     # URLs
     ("backends: {a: {url: 'http://127.0.0.1:8000/v1/chat/completions'}}", "1: backends.a.url: " + ROOT.format("/v1/chat/completions")),
     ("backends: {a: {url: 'http://127.0.0.1:8000/v1/models/'}}", "1: backends.a.url: " + ROOT.format("/v1/models/")),
+    ("backends: {a: {url: 'https://z.test/v4/chat/completions'}}", "1: backends.a.url: should be the root URL of the server without /chat/completions, like https://z.test/v4"),
+    ("backends: {a: {url: 'https://z.test/v4/ai/v1/models/'}}", "1: backends.a.url: should be the root URL of the server without /models/, like https://z.test/v4/ai/v1"),
     ("backends: {a: {kind: ollama, url: 'http://127.0.0.1:8000/api/chat'}}", "1: backends.a.url: " + ROOT.format("/api/chat")),
     ("backends: {a: {kind: ollama, url: 'http://127.0.0.1:11434/api'}}", "1: backends.a: url should be the root URL of Ollama without /api, like http://127.0.0.1:11434"),
     ("backends: {a: {url: 'http://127.0.0.1:8900'}}", "1: backends.a.url: " + OWN.format(8900)),

@@ -104,6 +104,15 @@ async def test_doctor_command_identifies_the_kind_at_a_url(listed, kind):
     assert await identify(upstream.url, seconds=0.1) == "openai"
 
 
+async def test_doctor_command_takes_the_url_of_an_api():
+    async with serving() as upstream:
+        (server,) = await servers_found(url=f"{upstream.url}/v2/openai")
+    assert (server.kind, server.url) == ("openai", f"{upstream.url}/v2/openai")
+    paths = {one.path for one in (*upstream.gets, *upstream.posts)}
+    assert {"/v2/openai/models", "/v2/openai/chat/completions"} <= paths
+    assert not any("/v1" in path for path in paths)
+
+
 async def test_doctor_command_examines_configured_backends_with_their_keys(tmp_path):
     file = tmp_path / "gateway.yaml"
     async with serving() as first, serving(models=list_of("x", "y")) as second:

@@ -101,10 +101,13 @@ class Site:
 
 
 @asynccontextmanager
-async def gateway(*scripts, models=(), **sections):
-    """Yield a Site without a socket in front: its client calls the application itself."""
+async def gateway(*scripts, models=(), path="", **sections):
+    """Yield a Site without a socket in front: its client calls the application itself.
+
+    path: of the backend's URL.
+    """
     async with Upstream(scripts, models).serving() as upstream:
-        app = create_app(settings(upstream.url, **sections))
+        app = create_app(settings(upstream.url + path, **sections))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),

@@ -44,10 +44,11 @@ def _chosen(connection, offered):
 
 
 @asynccontextmanager
-async def speaking(*handlers, refuse=None, ssl=None, max_size=None, model=None, urls=(), up=None, **sections):
+async def speaking(*handlers, refuse=None, ssl=None, max_size=None, model=None, urls=(), up=None, path="", **sections):
     """Yield a Site with `speakers`: a backend of the model `m` for each function, or for each of `urls` before them.
 
     refuse: as `process_request` of the servers' library; up: settings of the backend `up`, for other models.
+    path: of the URLs of the servers.
     """
     async with AsyncExitStack() as stack:
         speakers = [Speaker(one) for one in handlers]
@@ -60,7 +61,7 @@ async def speaking(*handlers, refuse=None, ssl=None, max_size=None, model=None, 
                 )
             )  # fmt: skip
             port = server.sockets[0].getsockname()[1]
-            found.append(f"https://localhost:{port}" if ssl else f"http://127.0.0.1:{port}")
+            found.append(f"https://localhost:{port}{path}" if ssl else f"http://127.0.0.1:{port}{path}")
         backend = sections.pop("backend", {})
         more = {f"b{i}": {"url": url, "api_key": KEY, "probe_seconds": 0, **backend} for i, url in enumerate(found)}
         targets = [{"name": name, "priority": i} for i, name in enumerate(more)]

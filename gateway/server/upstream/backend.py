@@ -77,8 +77,9 @@ class Backend:
         self._headers = auth_headers(settings)
         idle = settings.idle_connections
         self._pool = ConnectionPool(
-            settings.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
-        )
+            settings.root, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers,
+            without=settings.unused_version,
+        )  # fmt: skip
         self.post, self.upload, self.tls = self._pool.post, self._pool.upload, self._pool.tls
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
@@ -157,7 +158,7 @@ class Backend:
     async def alive(self) -> bool:
         """Return True for any HTTP response but 502, 503 or 504."""
         try:
-            answer = await (await self._opened()).get(self.dialect.models)
+            answer = await (await self._opened()).get(self.settings.path_of(self.dialect.models))
         except httpx.HTTPError:
             return False
         return answer.status_code not in _OUT_OF_ORDER
@@ -189,7 +190,7 @@ class Backend:
 
     def _client(self) -> "httpx.AsyncClient":
         """Return the client, which follows no redirects."""
-        url = self.settings.url
+        url = self.settings.root
         encrypted = not url.startswith("http:")  # reading the trusted certificates takes 0.02 s and 3 MB
         return httpx.AsyncClient(
             base_url=url, headers=self._headers, timeout=_LIST_SECONDS, trust_env=False, verify=encrypted
@@ -197,7 +198,7 @@ class Backend:
 
     async def _list(self) -> tuple[list[ListedModel] | None, GatewayError | None]:
         try:
-            answer = await (await self._opened()).get(self.dialect.models)
+            answer = await (await self._opened()).get(self.settings.path_of(self.dialect.models))
             answer.raise_for_status()
             return list(listed_models(answer.json())), None
         except httpx.HTTPStatusError as error:

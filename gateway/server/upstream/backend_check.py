@@ -61,8 +61,9 @@ class BackendCheck(Struct, frozen=True, kw_only=True):
 def check_backend(name: str, settings: BackendSettings, seconds: float = SECONDS) -> BackendCheck:
     """Ask a backend for its models.  seconds: the time to connect, and for each read."""
     blank = BackendCheck(name=name, kind=settings.kind, url=settings.url)
-    path = urlsplit(settings.url).path + backend_dialect(settings).models
-    connection = _connection(settings.url, seconds)
+    models_path = settings.path_of(backend_dialect(settings).models)
+    path, shown = urlsplit(settings.root).path + models_path, models_path.partition("?")[0]
+    connection = _connection(settings.root, seconds)
     try:
         connection.request("GET", path, headers=auth_headers(settings))
         response = connection.getresponse()
@@ -77,9 +78,9 @@ def check_backend(name: str, settings: BackendSettings, seconds: float = SECONDS
     try:
         listed = json.decode(body)
     except DecodeError:
-        return replace(blank, problem=NO_JSON)
+        return replace(blank, problem=NO_JSON.format(models=shown))
     if not isinstance(listed, dict) or "data" not in listed:
-        return replace(blank, problem=NO_LIST)
+        return replace(blank, problem=NO_LIST.format(models=shown))
     models = [*listed_models(listed)]
     short = [(model.id, model.window) for model in models if model.window and model.window < AGENT_WINDOW]
     return replace(

@@ -68,7 +68,7 @@ class PendingPost:
 class ConnectionPool:
     """The connections to one backend."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the URL have a default
         self,
         url: str,
         *,
@@ -77,6 +77,7 @@ class ConnectionPool:
         reused: float = 0.2,
         headers: Mapping[str, str] = {},
         ssl: tls.SSLContext | None = None,
+        without: str = "",
     ) -> None:
         """Set up the pool without connecting; `tls` is the context of its connections, None without TLS.
 
@@ -84,6 +85,7 @@ class ConnectionPool:
         connect: seconds for a connection, TLS included; 0: no limit.
         reused: seconds in which a request is sent again if its kept connection turns out to be closed; 0: never.
         headers: sent with every request, unless a request has its own of that name.
+        without: the beginning of paths that the server's own paths lack.
         Raises ValueError for an invalid URL or header.
         """
         parts = urlsplit(url)
@@ -92,7 +94,7 @@ class ConnectionPool:
             raise ValueError("the url of a backend must be http(s)://host[:port][/path]")
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._prefix = parts.path.rstrip("/")
+        self._prefix, self._without = parts.path.rstrip("/"), without
         self.tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
         self._connect, self._reused = connect, reused
         self._idle = IdleConnections(idle_connections)
@@ -143,7 +145,7 @@ class ConnectionPool:
         if not _PATH.fullmatch(path):
             raise ValueError(f"not a path: {path!r}")
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
-        return f"{method} {self._prefix}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+        return f"{method} {self._prefix}{path.removeprefix(self._without)} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
     async def _opened(self, connection: UpstreamConnection) -> UpstreamError | None:
         try:

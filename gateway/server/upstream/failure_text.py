@@ -14,8 +14,9 @@ from gateway.backends import KINDS
 from gateway.config import BackendSettings
 from gateway.warnings import safe_name
 
-NO_JSON = "/v1/models returned no JSON; is it a model server?"
-NO_LIST = "/v1/models returned no list of models; is it a model server?"
+NO_JSON = "{models} returned no JSON; is it a model server?"
+NO_LIST = "{models} returned no list of models; is it a model server?"
+_MODELS = "/v1/models"
 _NO_HTTP = "no valid HTTP response; is it a {server}?"
 _CLOSED = "the connection was closed without a response; is it a {server}, with https instead of http?"
 _NO_HOST = "the host name cannot be resolved; check {url}"
@@ -41,7 +42,8 @@ _NUMBER = re.compile(r"\[Errno (\d+)\]")  # in the error of a host with several 
 def failure_text(error: BaseException, name: str, settings: BackendSettings, seconds: float) -> str:
     """Return the cause of a failed request for the list of models.  seconds: its timeout."""
     program, url = KINDS[settings.kind].program, f"backends.{name}.url"
-    return cause_text(error, program=program, url=url, within=f" within {seconds:g} s")
+    models = settings.path_of(_MODELS)
+    return cause_text(error, program=program, url=url, within=f" within {seconds:g} s", models=models)
 
 
 def cause_text(
@@ -51,10 +53,12 @@ def cause_text(
     program: str = "the server",
     url: str = "its url",
     within: str = " in time",
+    models: str = _MODELS,
 ) -> str:
     """Return the cause of a failure.
 
     server: the sort of server; program: its program; url: the key of its address; within: the timeout.
+    models: the path of the list of models.
     """
     causes = [*_causes(error)]
     rows = ((words, cause) for kind, words in _WORDS for cause in causes if isinstance(cause, kind))
@@ -64,6 +68,7 @@ def cause_text(
         program=program,
         url=url,
         within=within,
+        models=models,
         reason=getattr(found, "verify_message", "").rstrip("."),
         system=str(getattr(found, "strerror", None) or "the cause is unknown").lower(),
     )
@@ -81,7 +86,10 @@ def status_text(status: int, name: str, settings: BackendSettings, location: str
             return f"the server refuses the API key (HTTP {status}); check backends.{name}.api_key"
         return f"the server needs an API key (HTTP {status}); set backends.{name}.api_key"
     if status == 404:
-        return f"the server has no /v1/models (HTTP 404); is backends.{name}.url the root of a model server?"
+        # some services list no models below the URL of their API
+        url, named = f"backends.{name}.url", settings.unused_version
+        what = f"name its models in 'models', or check {url}" if named else f"is {url} the root of a model server?"
+        return f"the server has no {settings.path_of(_MODELS)} (HTTP 404); {what}"
     if 300 <= status < 400:
         target = f" to {safe_name(location)}" if location else ""
         return f"the server redirects{target} (HTTP {status}); set backends.{name}.url to the new address"

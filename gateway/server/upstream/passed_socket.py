@@ -135,7 +135,7 @@ class PassedSocket(HttpUpstreamCall):
         settings = self._backend.settings
         options: dict[str, Any] = {"ssl": self._backend.tls} if self._backend.tls else {}
         made = _Handshake(
-            f"ws{settings.url.removeprefix('http').rstrip('/')}{self._path}",
+            f"ws{settings.root.removeprefix('http')}{settings.path_of(self._path)}",
             subprotocols=[Subprotocol(one) for one in subprotocols] or None,
             additional_headers={**auth_headers(settings), **(self._step.headers if self._step else {})},
             user_agent_header=None,

@@ -78,6 +78,12 @@ async def test_realtime_session_passes_messages_in_both_directions(path):
     assert socket.response.headers["x-gateway-backend"] == "b0" and socket.response.headers["x-request-id"]
 
 
+async def test_realtime_session_is_below_the_url_of_an_api():
+    async with speaking(echo, path="/v2/openai") as site, session(site):
+        pass
+    assert site.speakers[0].sockets[0].request.path == "/v2/openai/realtime?model=m"
+
+
 def naming(model, **more):
     """Return a message that names a model."""
     return json.dumps({"type": "session.update", "session": {"model": model, **more}})
