@@ -82,13 +82,14 @@ class KindRow(Struct, frozen=True, kw_only=True):
     kind: its rules for requests and responses.
     services: its APIs besides chat.
     endpoints: those that the gateway passes on, by the gateway's path.
-    default_tag: the end of a listed model's name that requests may leave out.
+    default_start, default_tag: the start and the end of a listed model's name that requests may leave out.
     """
 
     position: int
     kind: Kind
     services: BackendServices
     endpoints: Mapping[str, KindEndpoint] = {}
+    default_start: str = ""
     default_tag: str = ""
     metadata: MetadataQueries = MetadataQueries()
     signs: DiscoverySigns = DiscoverySigns()

@@ -16,6 +16,7 @@ ROW = KindRow(
         rerank=RERANK,
         unheard=frozenset(),
     ),
+    default_start="models/",  # Gemini lists its models so, and takes both names
     endpoints=endpoints_at(
         "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech", "/v1/images/generations",
         "/v1/images/edits", "/v1/images/variations", "/v1/moderations", "/v1/score", "/v1/classify", "/v1/realtime",

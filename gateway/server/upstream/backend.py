@@ -25,6 +25,7 @@ from gateway.server.upstream.slots import BackendLimiter
 _LIST_SECONDS = 5.0  # timeout of the list of models; only the first request of a model waits for it
 _FRESH_SECONDS = 10.0  # a list this young is not requested again
 _COUNT_SECONDS = 10.0  # timeout for counting the tokens of a prompt
+_LISTS = ("data", "models")  # the names of lists of models
 _OUT_OF_ORDER = (502, 503, 504)
 _JSON = {"content-type": "application/json"}
 
@@ -73,7 +74,7 @@ class Backend:
             DIALECTS[self.kind.dialect],
             services_with_ignored_fields(ROWS[settings.kind].services, settings.ignores),
         )
-        self.default_tag = ROWS[settings.kind].default_tag
+        self.default_start, self.default_tag = ROWS[settings.kind].default_start, ROWS[settings.kind].default_tag
         self._headers = auth_headers(settings)
         idle = settings.idle_connections
         self._pool = ConnectionPool(
@@ -200,7 +201,7 @@ class Backend:
         try:
             answer = await (await self._opened()).get(self.settings.path_of(self.dialect.models))
             answer.raise_for_status()
-            return list(listed_models(answer.json())), None
+            return listed_models(answer.json()) or [], None
         except httpx.HTTPStatusError as error:
             response = error.response
             why = status_text(response.status_code, self.name, self.settings, response.headers.get("location", ""))
@@ -220,11 +221,23 @@ def backend_dialect(settings: config.BackendSettings) -> Dialect:
     return DIALECTS[KINDS[settings.kind].dialect]
 
 
-def listed_models(body: Any) -> Iterable[ListedModel]:  # noqa: ANN401 - decoded JSON
-    """Yield the models in a list of models."""
-    entries = body.get("data") if isinstance(body, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):
-            created, root = entry.get("created"), entry.get("root")
-            created = created if isinstance(created, int) else 0
-            yield ListedModel(id, created, root if isinstance(root, str) else "", context_length_of_entry(entry))
+def listed_models(body: Any) -> list[ListedModel] | None:  # noqa: ANN401 - decoded JSON
+    """Return the models in a list of models, in any of the forms that servers use; None if it is no list.
+
+    Together has the entries alone, other servers have them as `models`, each with a `name`.  Ollama sends null while it
+    has no models.
+    """
+    if isinstance(body, dict) and (name := next((name for name in _LISTS if name in body), None)):
+        body = body[name] or []
+    return [*map(_listed_model, filter(_is_named, body))] if isinstance(body, list) else None
+
+
+def _is_named(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("id", entry.get("name")), str)
+
+
+def _listed_model(entry: dict[str, Any]) -> ListedModel:
+    created, root = entry.get("created"), entry.get("root")
+    created = created if isinstance(created, int) else 0
+    name = entry.get("id", entry.get("name", ""))
+    return ListedModel(name, created, root if isinstance(root, str) else "", context_length_of_entry(entry))

@@ -79,9 +79,9 @@ def check_backend(name: str, settings: BackendSettings, seconds: float = SECONDS
         listed = json.decode(body)
     except DecodeError:
         return replace(blank, problem=NO_JSON.format(models=shown))
-    if not isinstance(listed, dict) or "data" not in listed:
+    models = listed_models(listed)
+    if models is None:
         return replace(blank, problem=NO_LIST.format(models=shown))
-    models = [*listed_models(listed)]
     short = [(model.id, model.window) for model in models if model.window and model.window < AGENT_WINDOW]
     return replace(
         blank, models=tuple(model.id for model in models), short=min(short, key=lambda one: one[1], default=None)

@@ -215,7 +215,7 @@ class ModelRegistry:
     def model(self, name: str) -> str:
         """Return the name of the model behind a name or alias.
 
-        An alias may end in `*`.  The name of a listed model may lack the default tag.
+        An alias may end in `*`.  The name of a listed model may lack the default start or tag.
         """
         if name in self._served:
             return name
@@ -246,7 +246,7 @@ class ModelRegistry:
             if backend.lists_model(name):
                 yield name, backend
         for backend in self._open:
-            whole = f"{name}{backend.default_tag}"
+            whole = f"{backend.default_start}{name}{backend.default_tag}"
             if whole != name and backend.lists_model(whole):
                 yield whole, backend
 

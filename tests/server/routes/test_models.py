@@ -96,6 +96,36 @@ async def test_model_list_has_the_context_length_of_listed_models(field):
     assert [extras(entry) for entry in entries] == [length(1000), {}, {}]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        [{"id": "a", "created": 5, "context_length": 1000}, {"id": None}, {"object": "model"}, "b", None],
+        {"models": [{"name": "a", "created": 5, "context_length": 1000}]},
+        {"data": [{"id": "a", "created": 5, "context_length": 1000}], "models": [{"name": "b"}]},
+    ],
+)
+async def test_model_list_of_a_backend_has_one_of_several_forms(body):
+    async with gateway(HELLO, model=False, models=whole(body)) as site:
+        (entry,) = (await site.client.get("/v1/models")).json()["data"]
+        assert (entry["id"], entry["created"], extras(entry)) == ("a", 5, length(1000))
+        assert (await site.chat(model="a")).status_code == 200
+
+
+@pytest.mark.parametrize("body", [{"data": None}, {}, "odd", {"data": "odd"}, {"models": {"a": 1}}])
+async def test_model_list_without_entries_has_no_models(body):
+    async with gateway(HELLO, model=False, models=whole(body)) as site:
+        assert (await site.client.get("/v1/models")).json()["data"] == []
+
+
+async def test_model_that_gemini_lists_needs_no_start():
+    async with gateway(HELLO, model=False, models=["models/gemini", "models/b", "b"]) as site:
+        names = {"gemini": "models/gemini", "models/gemini": "models/gemini", "b": "b"}
+        for name, sent in names.items():
+            assert await sent_model(site, name) == sent
+            assert (await listed_model(site, name))["id"] == name
+        assert (await site.chat(model="c")).status_code == 404
+
+
 async def test_model_alias_that_ends_in_a_star_stands_for_all_names_with_its_beginning():
     models = {"haiku": {"backends": ["up"], "aliases": ["claude-haiku-*"]}}
     async with gateway(HELLO, model={"aliases": ["claude-*", "claude-x"]}, more_models=models) as site:

@@ -106,6 +106,11 @@ async def test_check_lists_models_with_the_key():
     assert request.path == "/v1/models" and request.headers["authorization"] == f"Bearer {KEY}"
 
 
+async def test_check_reads_a_list_without_an_object_around_it():
+    check, _ = await checked(whole([{"id": "a"}]))
+    assert (check.models, check.problem) == (("a",), "")
+
+
 async def test_check_names_the_model_with_the_shortest_context():
     windows = {"a": 8191, "b": 2048, "c": 8192, "d": None}
     entries = [{"id": name, "max_model_len": tokens} for name, tokens in windows.items()]
@@ -128,7 +133,7 @@ async def test_check_lists_models_of_the_messages_api_by_its_rules():
         (whole({"error": "loading"}, 503), "the server is loading or overloaded (HTTP 503)", True),
         (whole(b"", 302, location="https://new"), "the server redirects to https://new (HTTP 302)", False),
         (whole(b"<html>"), "/v1/models returned no JSON", False),
-        (whole([]), "/v1/models returned no list of models", False),
+        (whole("odd"), "/v1/models returned no list of models", False),
         (whole({"detail": "hi"}), "/v1/models returned no list of models", False),
         (whole({"data": None}), "", False),
         ([CLOSE], "the connection was closed without a response", True),
