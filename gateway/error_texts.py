@@ -24,6 +24,7 @@ CLIENT_ERRORS: tuple[ErrorRow, ...] = (
     (400, "unsupported_value", "The gateway or the backend does not support the value."),
     (400, "thread_unsupported_request", "The gateway has no threads of Anthropic's API: send the messages."),
     (400, "context_length_exceeded", "The prompt exceeds the context of the model: shorten it."),
+    (400, "content_policy_violation", "A content filter of the backend refused the request: change it."),
     (400, "invalid_image_url", "An image has no valid URL."),
     (400, "invalid_base64_image", "An image is not in base64."),
     (400, "unsupported_image_media_type", "An image is no PNG, JPEG, GIF or WebP."),
@@ -73,7 +74,7 @@ CLIENT_ERRORS: tuple[ErrorRow, ...] = (
 SERVER_ERRORS: tuple[ErrorRow, ...] = (
     (500, "server_error", "A fault of the gateway; the log has the details."),
     (502, "frame_too_long", "The backend sent an event beyond `limits.frame_bytes`."),
-    (502, "upstream_auth_error", "The backend refuses the key: `backends.NAME.api_key`."),
+    (502, "upstream_auth_error", "The backend refuses the key, or the model to its account: `backends.NAME.api_key`."),
     (502, "upstream_error", "The backend failed, or sent no valid response; its log says why."),
     (502, "upstream_lost", "The backend closed the connection in the middle of its response."),
     (502, "upstream_unreachable", "No server listens at the backend's `url`."),

@@ -33,6 +33,7 @@ from support.wait import idle, until
 BAD, FAULT = "invalid_request_error", "server_error"
 QUOTA = "insufficient_quota"
 OVERFLOW = (400, BAD, "context_length_exceeded", "messages")
+FILTERED = (400, BAD, "content_policy_violation", None)
 NO_MODEL = (404, BAD, "model_not_found", "model")
 
 
@@ -70,6 +71,11 @@ REFUSALS = {
     "llama.cpp: busy": (llama(503, "no slot available", "unavailable_error"), (503, FAULT, "server_is_overloaded", None)),
     "llama.cpp: key": (llama(401, "Invalid API Key", "authentication_error"), (502, FAULT, "upstream_auth_error", None)),
     "llama.cpp: permission": (llama(403, "no", "permission_error"), (502, FAULT, "upstream_auth_error", None)),
+    "openai: no access": ((403, {"error": {"message": "Project `p` does not have access to model `m`", "code": "model_not_found"}}), (502, FAULT, "upstream_auth_error", None)),
+    "openrouter: moderation": ((403, {"error": {"code": 403, "message": "m requires moderation on P. Your input was flagged for 'x'."}}), FILTERED),
+    "openrouter: code": ((403, {"error": {"code": "content_filter", "message": "No."}}), FILTERED),
+    "xai: filter": ((403, {"code": "permission-denied", "error": "Content violates usage guidelines. Team: t, API key ID: k"}), FILTERED),
+    "together: overflow": ((403, {"error": {"message": "`inputs` must have less than 4096 tokens. Given: 5000"}}), OVERFLOW),
     "llama.cpp: not done": (llama(501, "This server does not support it", "not_supported_error"), (400, BAD, "unsupported_value", None)),
     "llama.cpp: path": (llama(404, "File Not Found", "not_found_error"), (502, FAULT, "upstream_error", None)),
     "vllm: validation": (vllm(400, "1 validation error", "Bad Request", "body.messages.0.role"), (400, BAD, None, "messages[0].role")),
@@ -278,16 +284,23 @@ async def test_backend_error_excerpt_is_only_in_the_log_and_without_the_key(stre
     assert KEY not in answer.text + record
 
 
-@pytest.mark.parametrize("status", [401, 403])
-async def test_backend_error_about_its_key_is_logged_and_hidden_from_the_client(status, caplog):
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (401, "The backend rejected the gateway's API key. The operator must check 'api_key'."),
+        (
+            403,
+            "The backend refuses access (HTTP 403): the account of the gateway's API key may lack the right to this model, or "
+            "the region may not be served. The operator must check 'api_key'.",
+        ),
+    ],
+)
+async def test_backend_error_about_its_key_is_logged_and_hidden_from_the_client(status, message, caplog):
     refusal = whole({"error": {"message": f"Incorrect API key provided: {KEY}"}}, status)
     async with gateway(refusal, logs={"content": True}) as site:
         answer = await site.chat()
         assert problem(answer) == (502, FAULT, "upstream_auth_error", None)
-        assert (
-            answer.json()["error"]["message"]
-            == "The backend rejected the gateway's API key. The operator must check 'api_key'."
-        )
+        assert answer.json()["error"]["message"] == message
     (record,) = excerpts_of(caplog)
     assert "Incorrect API key provided: ..." in record
     assert KEY not in record

@@ -90,6 +90,18 @@ _NO_MODEL = {  # by status
     400: re.compile(r"^server is pinned to '", re.IGNORECASE),  # transformers
 }
 _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # a list index, as Pydantic writes it
+_FILTERED = ("content_policy_violation", "content_filter")  # error codes
+_FILTER = re.compile(  # OpenRouter, xAI, Mistral: filters that refuse a request with 403
+    r"moderation|\bflagged\b|guardrail|prompt injection|violates? .{0,40}(guideline|polic)"
+    r"|content (filter|policy|safety)|safety_check",
+    re.IGNORECASE,
+)
+_REFUSED_CONTENT = "A content filter of the backend refused the request (HTTP 403)."
+_WRONG_KEY = "The backend rejected the gateway's API key. The operator must check 'api_key'."
+_NO_ACCESS = (
+    "The backend refuses access (HTTP 403): the account of the gateway's API key may lack the right to this model, or "
+    "the region may not be served. The operator must check 'api_key'."
+)
 _NO_PATH = "If the backend has no such path, its 'url' or 'kind' in the configuration is wrong."
 _UNREADABLE = "The backend returned HTTP {} without a readable error."
 
@@ -145,11 +157,7 @@ def problem_from_error_object(error: object, known: int | None = None) -> Proble
 
 
 def _mapped(status: int, message: str, word: str | None, param: str | None) -> Problem:
-    if status in (401, 403):
-        return Problem(
-            502, "The backend rejected the gateway's API key. The operator must check 'api_key'.", "upstream_auth_error"
-        )
-    if status != 429 and (too_long := _too_long(message, word)):
+    if status not in (401, 429) and (too_long := _too_long(message, word)):
         return too_long
     if status in _NO_MODEL and (word == "model_not_found" or _NO_MODEL[status].search(message)):
         return Problem(404, message, "model_not_found", "model")
@@ -158,6 +166,13 @@ def _mapped(status: int, message: str, word: str | None, param: str | None) -> P
     if status in (400, 422) or (status == 500 and _CLIENTS_FAULT.search(message)):
         return Problem(400, message, word, param)
     return _by_status(status, message, word)
+
+
+def _forbidden(message: str, word: str | None) -> Problem:
+    """Return the Problem for a 403, without the backend's words, which may name the operator's account or key."""
+    if word in _FILTERED or _FILTER.search(message[:_LONGEST]):
+        return Problem(400, _REFUSED_CONTENT, _FILTERED[0])
+    return Problem(502, _NO_ACCESS, "upstream_auth_error")
 
 
 def _too_long(message: str, word: str | None) -> Problem | None:
@@ -173,7 +188,9 @@ def _too_long(message: str, word: str | None) -> Problem | None:
 def _by_status(status: int, message: str, word: str | None) -> Problem:
     loading = "loading" in message.lower()
     fixed = {
+        401: Problem(502, _WRONG_KEY, "upstream_auth_error"),
         402: Problem(429, message, _NO_CREDIT),  # Anthropic, DeepSeek, OpenRouter
+        403: _forbidden(message, word),
         413: Problem(413, message, "request_too_large"),
         429: Problem(429, message, _NO_CREDIT if word == _NO_CREDIT else "rate_limit_exceeded"),
         501: Problem(400, message, "unsupported_value"),
