@@ -261,7 +261,7 @@ async def test_backend_error_404_names_the_settings_that_may_be_wrong(body):
     assert message == ("Not Found. If the backend has no such path, its 'url' or 'kind' in the configuration is wrong.")
 
 
-@pytest.mark.parametrize(("after", "expected"), [("7", "7"), ("Wed, 21 Oct 2026 07:28:00 GMT",) * 2, (None, None)])
+@pytest.mark.parametrize(("after", "expected"), [("7", "7"), ("Sun, 06 Nov 1994 08:49:37 GMT", "0"), (None, None)])
 @pytest.mark.parametrize("status", [429, 503])
 async def test_backend_error_keeps_its_retry_after_header(status, after, expected):
     more = {"retry_after": after} if after else {}

@@ -114,7 +114,7 @@ class RetryPolicy:
 
     def _same(self, retry_after: str | None) -> Target | None:
         """Return the last backend, if its `retry-after` is short."""
-        if not (retry_after and retry_after.isdecimal() and int(retry_after) <= _MAX_WAIT):
+        if not retry_after or int(retry_after) > _MAX_WAIT:
             return None
         return Target(self._last, int(retry_after))
 

@@ -128,9 +128,9 @@ class Slot:
         self._gate.update_health(partial(self._gate.health.ill, self._attempt))
 
     def record_status(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
-        """Note a response with this status, which is not 200."""
+        """Note a response with this status, which is not 200.  retry_after: whole seconds."""
         health = self._gate.health
-        if status in (429, 503, 529) and retry_after and retry_after.isdecimal():
+        if status in (429, 503, 529) and retry_after:
             health.rest(_now(), int(retry_after))
         elif status in (502, 503, 504):
             self.ill()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import closing, suppress
 from math import inf
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.backends.openai import error_mapping
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
+from gateway.routing.retry_after import stated_wait
 from gateway.server.observability import logs
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.upstream import DECLINED, DataCallback, DataOutcome, PendingPost, UpstreamResponse
@@ -241,18 +243,18 @@ class HttpUpstreamCall:
             self._line.record_error(status, headers, body, since_connected)
         body = self._backend.mask_key(body)
         problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body))
-        retry_after = headers.get("retry-after")
+        wait = stated_wait(headers, time.time())
         if problem.code == "model_not_found":
             self._backend.doubt_list()
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
-        self._place.record_status(status, retry_after, clients_fault=problem.status < 500)
+        self._place.record_status(status, wait, clients_fault=problem.status < 500)
         if problem.status >= 500:
             name, id = self._backend.name, self._record.id if self._record else ""
             _log.warning("backend %s returned HTTP %d", name, status, extra={"request_id": id})
             logs.content.info("backend %s: %r", self._backend.name, body[:_EXCERPT])
-        return UpstreamFailed(problem, retry_after)
+        return UpstreamFailed(problem, wait)
 
     def _unsupported_path_problem(self, status: int, problem: Problem) -> Problem:
         """Return the problem for an API that the server lacks, which is no failure of the server; else `problem`."""
