@@ -175,6 +175,7 @@ REFUSALS = {
     "proxy: size": ((413, b"<html>413</html>"), (413, BAD, "request_too_large", None)),
     "proxy: page": ((502, b"<html><h1>Bad Gateway</h1></html>"), (502, FAULT, "upstream_error", None)),
     "proxy: late": ((504, b""), (504, FAULT, "upstream_timeout", None)),
+    "openrouter: late": ((408, {"error": {"code": 408, "message": "Timed out."}}), (504, FAULT, "upstream_timeout", None)),
     "proxy: redirect": ((302, b""), (502, FAULT, "upstream_error", None)),
     "proxy: accepted": ((202, b"{}"), (502, FAULT, "upstream_error", None)),
     "proxy: teapot": ((418, {"error": {"message": "short and stout"}}), (502, FAULT, "upstream_error", None)),

@@ -191,6 +191,7 @@ def _by_status(status: int, message: str, word: str | None) -> Problem:
         401: Problem(502, _WRONG_KEY, "upstream_auth_error"),
         402: Problem(429, message, _NO_CREDIT),  # Anthropic, DeepSeek, OpenRouter
         403: _forbidden(message, word),
+        408: Problem(504, message, "upstream_timeout"),  # OpenRouter
         413: Problem(413, message, "request_too_large"),
         429: Problem(429, message, _NO_CREDIT if word == _NO_CREDIT else "rate_limit_exceeded"),
         501: Problem(400, message, "unsupported_value"),
