@@ -257,7 +257,7 @@ async def test_refusal_comes_with_its_logprobs():
             assert choice.message.refusal == "No"
             assert not choice.message.content
             assert choice.logprobs.refusal[0].token == "No"
-        assert answered.logprobs.content is None
+        assert answered.logprobs.content is answered.message.content is None
 
 
 async def test_annotations_are_kept():

@@ -78,7 +78,7 @@ class _ChatChoice:
         """Return the choice's object."""
         calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
         content: Any = [*self._parts, *self._text_part()] if self._parts else "".join(self._texts)
-        if not content and calls:
+        if not content and (calls or self._refusals):
             content = None
         message: dict[str, Any] = {"role": params.role, "content": content, "refusal": "".join(self._refusals) or None}
         if self._thoughts:
