@@ -37,6 +37,7 @@ from gateway.backends.openai.usage import (
     usage_from_counts,
 )
 from gateway.backends.openai.wire import SignedBlock, read_logprobs, signed_blocks
+from gateway.backends.openai.wrong_types import without_wrong_types
 from gateway.errors import Problem
 from gateway.events import (
     Annotation,
@@ -208,7 +209,8 @@ class ChatDecoder:
         plain = self._plain_chunk(payload)
         chunk: wire.WireChunk | Failure = plain if plain else self._read(payload, _decode)
         if type(chunk) is Failure:
-            return [chunk]
+            fit = without_wrong_types(payload, _decode, self._ledger)
+            return self._decoded(fit) if fit else [chunk]
         if chunk.error or chunk.object == "error":
             return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
         if chunk.choices is None and not plain and (error := error_without_label(payload)):
@@ -233,15 +235,14 @@ class ChatDecoder:
             self._usage(chunk, out)
         if rest.answer:
             self._pass(None, rest.answer, out)
-        for choice, (beside, inside) in zip(chunk.choices or (), rest.choices or _NO_MEMBERS, strict=False):
-            self._choice(choice, beside, inside, out)
+        for choice, members in zip(chunk.choices or (), rest.choices or _NO_MEMBERS, strict=False):
+            self._choice(choice, members, out)
         return out
 
-    def _choice(self, choice: wire.WireChoice, beside: Members, inside: Members, out: list[Event]) -> None:
-        index = self._place(choice.index)
-        if index is None:
+    def _choice(self, choice: wire.WireChoice, members: tuple[Members, Members], out: list[Event]) -> None:
+        if (index := self._place(choice.index)) is None:
             return
-        last = self._before(index, beside, inside, out, ended=bool(choice.finish_reason)) if beside or inside else {}
+        last = self._before(index, members, out, ended=bool(choice.finish_reason)) if any(members) else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):
             self._count(usage, out, alone=True)
         if message := choice.delta or (choice.message and self._whole_message(index, choice.message)):
@@ -264,11 +265,11 @@ class ChatDecoder:
         self._ledger.add("repaired", "content")
         return None
 
-    def _before(self, index: int, beside: Members, inside: Members, out: list[Event], *, ended: bool) -> Members:
+    def _before(self, index: int, members: tuple[Members, Members], out: list[Event], *, ended: bool) -> Members:
         """Pass on the members of a choice that go before its text; return those that belong to its end."""
-        first, last = split_members(beside, ended=ended)
+        first, last = split_members(members[0], ended=ended)
         self._pass(index, first, out)
-        out += [ExtraField(index, name, passable_value(value), inside=True) for name, value in inside.items()]
+        out += [ExtraField(index, name, passable_value(value), inside=True) for name, value in members[1].items()]
         return last
 
     def _finish(self, index: int, data: object, out: list[Event]) -> None:
@@ -300,8 +301,7 @@ class ChatDecoder:
 
     def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
         """Add the usage before all other events, so that a client that wants usage in every chunk gets the newest."""
-        usage = (usage_from_counts(chunk.usage) if chunk.usage else None) or usage_beside_choices(chunk)
-        if usage:
+        if usage := (usage_from_counts(chunk.usage) if chunk.usage else None) or usage_beside_choices(chunk):
             self._count(usage, out, alone=not chunk.choices)
 
     def _count(self, usage: Usage, out: list[Event], *, alone: bool) -> None:
