@@ -89,3 +89,16 @@ def test_member_of_a_wrong_type_that_the_answer_needs_is_a_failure(members):
 def test_payload_that_is_no_object_is_a_failure(data):
     (failure,) = ChatDecoder(Warnings()).decode(data)
     assert isinstance(failure, Failure)
+
+
+def test_choices_without_index_have_that_of_their_place():
+    first, second = choice("a")["choices"][0], choice("b")["choices"][0]
+    decoder = ChatDecoder(Warnings(), 2)
+    events = decoder.decode(json.dumps({"choices": [first, second]}).encode())
+    assert [(one.choice, one.text) for one in events if isinstance(one, TextDelta)] == [(0, "a"), (1, "b")]
+
+
+def test_choice_beyond_the_requested_ones_is_dropped_also_without_an_index():
+    ledger, one = Warnings(), choice("a")["choices"][0]
+    assert decoded(ledger, choices=[one, one])[TextDelta].choice == 0
+    assert ledger.entries() == ["dropped:choices"]

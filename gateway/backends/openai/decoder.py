@@ -235,12 +235,12 @@ class ChatDecoder:
             self._usage(chunk, out)
         if rest.answer:
             self._pass(None, rest.answer, out)
-        for choice, members in zip(chunk.choices or (), rest.choices or _NO_MEMBERS, strict=False):
-            self._choice(choice, members, out)
+        for place, (choice, members) in enumerate(zip(chunk.choices or (), rest.choices or _NO_MEMBERS, strict=False)):
+            self._choice(place, choice, members, out)
         return out
 
-    def _choice(self, choice: wire.WireChoice, members: tuple[Members, Members], out: list[Event]) -> None:
-        if (index := self._place(choice.index)) is None:
+    def _choice(self, place: int, choice: wire.WireChoice, members: tuple[Members, Members], out: list[Event]) -> None:
+        if (index := self._place(place if choice.index is None else choice.index)) is None:
             return
         last = self._before(index, members, out, ended=bool(choice.finish_reason)) if any(members) else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):
