@@ -245,13 +245,13 @@ class ChatDecoder:
         last = self._before(index, members, out, ended=bool(choice.finish_reason)) if any(members) else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):
             self._count(usage, out, alone=True)
+        before = len(out)
         if message := choice.delta or (choice.message and self._whole_message(index, choice.message)):
             self._met.add(index)
             self._message(index, message, choice.logprobs, out)
-        if choice.text is not None:
+        if choice.text is not None and len(out) == before:  # Together repeats the delta as `text`
             self._met.add(index)
-            if choice.text:
-                self._text(index, choice.text, choice.logprobs, out)
+            self._text(index, choice.text, choice.logprobs if choice.text else None, out)
         if last:
             self._pass(index, last, out)
         if choice.finish_reason:
