@@ -12,7 +12,7 @@ from gateway.pipeline.tool_calls import ParserSettings
 
 _REASONS = {
     **dict.fromkeys(
-        ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "word", "eom", "eom_id", "complete", "COMPLETE",
+        ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "word", "eom", "eom_id", "complete",
          "end", "repetition", "load", "unload", "pause_turn", "compaction"),
         "stop",
     ),
@@ -28,7 +28,9 @@ _REASONS = {
 }  # fmt: skip
 _PARTS = 3  # the events of a whole response that passes unchanged: usage, text and finish
 _FITTING = ("stop", "length")  # the finish reasons of a text
-_FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
+_FAILED = frozenset(
+    ("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource", "network_error")
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,7 +126,7 @@ class Normalizer:
             return self.fail(
                 Problem(502, f"The backend ended the response with finish reason '{event.reason}'.", "upstream_error")
             )
-        reason = _REASONS.get(event.reason)
+        reason = _REASONS.get(event.reason) or _REASONS.get(event.reason.partition(":")[0].lower())
         if not reason:
             self._setting.ledger.add("repaired", "finish_reason")
         (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")

@@ -646,13 +646,15 @@ def test_logprobs_may_begin_in_the_middle():
         ("safety", "content_filter"),
         ("tool_calls", "stop"),
         ("pause_turn", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("content_filter: RECITATION", "content_filter"),
     ],
 )
 def test_finish_reasons_are_of_the_closed_set(reason, wanted):
     assert events_of([chunk(reason, content="a"), DONE])[1] == Finish(0, wanted)
 
 
-@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "network_error"])
 def test_finish_reasons_of_errors_are_failures(reason):
     *came, last = events_of([chunk(reason, content="a"), DONE])
     assert came == [TextDelta(0, "a")] and reason in last.problem.message
