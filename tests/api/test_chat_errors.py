@@ -71,6 +71,15 @@ REFUSALS = {
     "llama.cpp: busy": (llama(503, "no slot available", "unavailable_error"), (503, FAULT, "server_is_overloaded", None)),
     "llama.cpp: key": (llama(401, "Invalid API Key", "authentication_error"), (502, FAULT, "upstream_auth_error", None)),
     "llama.cpp: permission": (llama(403, "no", "permission_error"), (502, FAULT, "upstream_auth_error", None)),
+    "mistral: validation": (
+        (422, {"object": "error", "message": {"detail": [{"loc": ["body", "messages", 0], "msg": "Field required"}]}, "type": BAD}),
+        (400, BAD, None, "messages"),
+    ),
+    "cloudflare: overflow": (
+        (400, {"errors": [{"code": 5021, "message": "AiError: The estimated number of input and maximum output tokens (9) exceeded "
+                                                    "this model context window limit (8)."}], "success": False, "result": {}}),
+        OVERFLOW,
+    ),
     "openai: no access": ((403, {"error": {"message": "Project `p` does not have access to model `m`", "code": "model_not_found"}}), (502, FAULT, "upstream_auth_error", None)),
     "openrouter: moderation": ((403, {"error": {"code": 403, "message": "m requires moderation on P. Your input was flagged for 'x'."}}), FILTERED),
     "openrouter: code": ((403, {"error": {"code": "content_filter", "message": "No."}}), FILTERED),
@@ -199,7 +208,8 @@ OVERFLOWS = [case for case, (_, expected) in REFUSALS.items() if expected == OVE
 @pytest.mark.parametrize("case", OVERFLOWS)
 async def test_prompt_too_long_has_the_same_error_before_and_within_a_stream(case):
     (_, body), _ = REFUSALS[case]
-    error_frame = frame(**({"error": body["detail"]} if "detail" in body else body))
+    listed = body.get("detail") or body.get("errors")
+    error_frame = frame(**({"error": listed} if listed else body))
     async with gateway(stream(error_frame), stream(chunk("Hi"), error_frame)) as site:
         for before in (False, True):
             answer = await site.chat(stream=True)
@@ -246,6 +256,8 @@ async def test_backend_error_becomes_its_status_in_the_shape_of_the_api(case):
             "messages.0.content: Field required; no",
         ),
         ([{"error": {"code": 400, "message": "in a list"}}], "in a list"),
+        ({"errors": [{"code": 7003, "message": "No route."}, {"code": 1}], "messages": []}, "No route.; {'code': 1}"),
+        ({"message": {"detail": [{"loc": ["body", "n"], "msg": "Too many"}]}}, "n: Too many"),
         (b"<html>secret page</html>", "The backend returned HTTP 400 without a readable error."),
         (b"", "The backend returned HTTP 400 without a readable error."),
     ],
@@ -395,6 +407,13 @@ async def test_upstream_response_that_cannot_be_read_is_excerpted_in_the_log(cap
     [
         ({"message": "Bad grammar", "type": "BadRequestError", "code": 400}, (400, BAD, None, None)),
         ({"message": "Slow down", "code": 429}, (429, "rate_limit_error", "rate_limit_exceeded", None)),
+        ({"message": "Slow down", "code": "429"}, (429, "rate_limit_error", "rate_limit_exceeded", None)),
+        (
+            {"message": "Slow down", "code": "rate_limit_exceeded"},
+            (429, "rate_limit_error", "rate_limit_exceeded", None),
+        ),
+        ({"message": "Full", "type": "overloaded_error", "code": "x"}, (503, FAULT, "server_is_overloaded", None)),
+        ({"message": "No", "type": BAD, "code": "bad_value", "param": "n"}, (400, BAD, "bad_value", "n")),
         ({"message": "Loading model", "type": "unavailable_error", "code": 503}, (503, FAULT, "model_loading", None)),
         ({"message": "maximum context length is 8", "code": "bad"}, OVERFLOW),
         ({"message": "boom", "type": "InternalServerError", "code": 500}, (502, FAULT, "upstream_error", None)),

@@ -16,10 +16,10 @@ from gateway.backends.anthropic.wire import (
     WireDelta,
     WireEvent,
     redacted_thinking,
-    stream_problem,
     thinking_signature,
 )
 from gateway.backends.openai.decoder import ChatDecoder
+from gateway.backends.openai.error_mapping import problem_from_error_object
 from gateway.backends.openai.payload_values import read_mended
 from gateway.backends.openai.repeat_decoder import FrameDelimiters
 from gateway.backends.openai.usage import count_value
@@ -116,7 +116,7 @@ class MessageDecoder(ChatDecoder):
         if isinstance(event, Failure):
             return [event]
         if event.error:
-            return [Failure(stream_problem(event.error))]
+            return [Failure(problem_from_error_object(event.error))]
         arm = self._arms.get(event.type)
         try:
             return arm(self, event, payload) if arm else []

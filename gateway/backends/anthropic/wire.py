@@ -2,31 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Raw, Struct, json
 
-from gateway.backends.openai.error_mapping import problem_from_error_object
 from gateway.backends.openai.usage import count_value
 from gateway.backends.openai.wire import LenientNumber
-from gateway.errors import Problem
 from gateway.events import Usage
-
-# The status that an error of each type has outside a stream.
-_STATUSES: Mapping[str, int] = MappingProxyType(
-    {
-        "invalid_request_error": 400,
-        "authentication_error": 401,
-        "billing_error": 402,
-        "permission_error": 403,
-        "not_found_error": 404,
-        "request_too_large": 413,
-        "rate_limit_error": 429,
-        "timeout_error": 504,
-        "overloaded_error": 529,
-    }
-)
 
 
 class WireDelta(Struct, gc=False):
@@ -106,13 +88,6 @@ def thinking_signature(signature: str, *, unsealed: bool) -> str:
 def redacted_thinking(data: str, *, unsealed: bool) -> str:
     """Return encrypted reasoning as events have it."""
     return _json(type="redacted_thinking", data=data, **({"unsealed": True} if unsealed else {}))
-
-
-def stream_problem(error: object) -> Problem:
-    """Return the Problem of an error amid a stream, which has a type but no status."""
-    inner = error.get("error", error) if isinstance(error, dict) else error
-    type = inner.get("type") if isinstance(inner, dict) else None
-    return problem_from_error_object(error, _STATUSES.get(type) if isinstance(type, str) else None)
 
 
 def _json(**members: object) -> str:

@@ -7,6 +7,7 @@ A row without groups states no useful number.
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import DecodeError, Struct, json
@@ -62,6 +63,7 @@ _OVERFLOW = re.compile(
     r"maximum (context|prompt) length|(longer than|exceeds) .{0,40}max_model_len"
     r"|exceeds? the (available|maximum|model'?s)? ?(context|number of tokens)"
     r"|exceeds?( the)? maximum (allowed )?(input )?length"
+    r"|exceed(s|ed) this model'?s? context"  # Cloudflare
     r"|context (length|window|size) (has been )?(exceeded|of)|context length is only|context (the )?overflow"
     r"|(prompt|input)( \(.{0,40}\))? is too long|longer than the (model's )?(context|maximum)"
     r"|greater than the context length|n_keep .{0,40}n_ctx"  # LM Studio
@@ -89,6 +91,24 @@ _NO_MODEL = {  # by status
     ),
     400: re.compile(r"^server is pinned to '", re.IGNORECASE),  # transformers
 }
+_STATUS = re.compile(r"[45]\d\d", re.ASCII)
+# The status of an error that only its type or code tells: Anthropic in a stream, proxies before OpenAI's services.
+_STATUSES: Mapping[str, int] = MappingProxyType(
+    {
+        "invalid_request_error": 400,
+        "authentication_error": 401,
+        "billing_error": 402,
+        "permission_error": 403,
+        "not_found_error": 404,
+        "request_too_large": 413,
+        "rate_limit_error": 429,
+        "rate_limit_exceeded": 429,
+        _NO_CREDIT: 429,
+        "timeout_error": 504,
+        "overloaded_error": 529,
+    }
+)
+_TEXTS = ("message", "detail", "errors")  # the members with the text of an error
 _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # a list index, as Pydantic writes it
 _FILTERED = ("content_policy_violation", "content_filter")  # error codes
 _FILTER = re.compile(  # OpenRouter, xAI, Mistral: filters that refuse a request with 403
@@ -143,17 +163,26 @@ def problem_from_status(status: int, body: bytes) -> Problem:
     return _mapped(status, _message(data) or _UNREADABLE.format(status), _word(data), _param(data))
 
 
-def problem_from_error_object(error: object, known: int | None = None) -> Problem:
-    """Return the Problem for an error object in a response with status 200, whole or streamed.
-
-    known: the status that follows from the error's type; None: only its code may be one.
-    """
-    inner = _inner(error)
-    code = inner.get("code") if isinstance(inner, dict) else None
-    status = known or (code if isinstance(code, int) and 400 <= code < 600 else 500)
+def problem_from_error_object(error: object) -> Problem:
+    """Return the Problem for an error object in a response with status 200, whole or streamed."""
     return _mapped(
-        status, _message(error) or "The backend reported an error without a message.", _word(error), _param(error)
+        _stated_status(_inner(error)),
+        _message(error) or "The backend reported an error without a message.",
+        _word(error),
+        _param(error),
     )
+
+
+def _stated_status(error: object) -> int:
+    """Return the status that follows from the code or the type of an error; 500 if none does."""
+    stated = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+    for one in stated:
+        if isinstance(one, str) and one in _STATUSES:
+            return _STATUSES[one]
+        status = int(one) if isinstance(one, str) and _STATUS.fullmatch(one) else one
+        if isinstance(status, int) and 400 <= status < 600:
+            return status
+    return 500
 
 
 def _mapped(status: int, message: str, word: str | None, param: str | None) -> Problem:
@@ -206,6 +235,7 @@ def _inner(data: object) -> object:
     """Return the error object itself.
 
     Ollama's error text may be the JSON of its runner's error, which is then unwrapped.  Gemini's is in a list of one.
+    Mistral's `message` may be FastAPI's object with `detail`.
     """
     if isinstance(data, list) and len(data) == 1 and isinstance(data[0], dict) and "error" in data[0]:
         data = data[0]
@@ -215,6 +245,8 @@ def _inner(data: object) -> object:
             return _inner(json.decode(inner))
         except (DecodeError, RecursionError):
             return inner
+    if isinstance(inner, dict) and isinstance(inner.get("message"), dict):
+        return inner["message"]
     return inner
 
 
@@ -222,18 +254,18 @@ def _message(data: object) -> str:
     """Return the text of an error in any of the shapes that servers use."""
     inner = _inner(data)
     if isinstance(inner, dict):
-        inner = inner.get("message") or inner.get("detail") or ""
+        inner = next(filter(None, map(inner.get, _TEXTS)), "")
     if isinstance(inner, list):
         return "; ".join(map(_validation_message, inner))
     return str(inner or "")
 
 
 def _validation_message(error: object) -> str:
-    """Return the text of one of FastAPI's validation errors, behind the path of its field."""
+    """Return the text of one of several errors: FastAPI's behind the path of its field, Cloudflare's alone."""
     if not isinstance(error, dict):
         return str(error)
-    path = ".".join(map(str, _validation_path(error)))
-    return f"{path}: {error.get('msg', error)}" if path else str(error.get("msg", error))
+    path, text = ".".join(map(str, _validation_path(error))), error.get("msg") or error.get("message") or error
+    return f"{path}: {text}" if path else str(text)
 
 
 def _validation_path(error: object) -> list[Any]:
