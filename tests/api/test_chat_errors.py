@@ -71,6 +71,9 @@ REFUSALS = {
     "llama.cpp: busy": (llama(503, "no slot available", "unavailable_error"), (503, FAULT, "server_is_overloaded", None)),
     "llama.cpp: key": (llama(401, "Invalid API Key", "authentication_error"), (502, FAULT, "upstream_auth_error", None)),
     "llama.cpp: permission": (llama(403, "no", "permission_error"), (502, FAULT, "upstream_auth_error", None)),
+    "xai: key": ((400, {"code": "invalid-argument", "error": "Incorrect API key provided: xa***ab."}), (502, FAULT, "upstream_auth_error", None)),
+    "gemini: key": ((400, [{"error": {"code": 400, "message": "API key not valid. Please pass a valid API key."}}]), (502, FAULT, "upstream_auth_error", None)),
+    "any: another key": ((400, {"error": {"message": "The tool's header has an incorrect API key"}}), (400, BAD, None, None)),
     "mistral: validation": (
         (422, {"object": "error", "message": {"detail": [{"loc": ["body", "messages", 0], "msg": "Field required"}]}, "type": BAD}),
         (400, BAD, None, "messages"),

@@ -110,6 +110,9 @@ _STATUSES: Mapping[str, int] = MappingProxyType(
 )
 _TEXTS = ("message", "detail", "errors")  # the members with the text of an error
 _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # a list index, as Pydantic writes it
+_KEY_REJECTED = re.compile(
+    r"\A\W*(incorrect api key|api key (not valid|expired|not found))", re.IGNORECASE
+)  # xAI, Gemini
 _FILTERED = ("content_policy_violation", "content_filter")  # error codes
 _FILTER = re.compile(  # OpenRouter, xAI, Mistral: filters that refuse a request with 403
     r"moderation|\bflagged\b|guardrail|prompt injection|violates? .{0,40}(guideline|polic)"
@@ -186,6 +189,8 @@ def _stated_status(error: object) -> int:
 
 
 def _mapped(status: int, message: str, word: str | None, param: str | None) -> Problem:
+    if status == 400 and _KEY_REJECTED.search(message[:_LONGEST]):
+        status = 401
     if status not in (401, 429) and (too_long := _too_long(message, word)):
         return too_long
     if status in _NO_MODEL and (word == "model_not_found" or _NO_MODEL[status].search(message)):
