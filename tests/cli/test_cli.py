@@ -183,6 +183,19 @@ def test_serve_uses_found_backends_that_have_a_model():
         assert output == f"lmstudio at http://127.0.0.1:{third} has no model yet: the gateway does not use it\n"
 
 
+def test_serve_says_why_it_does_not_use_a_backend_that_loads():
+    with (
+        model_server('{"data": [{"id": "m", "owned_by": "vllm"}]}') as first,
+        model_server('{"error": {"code": 503, "message": "Loading model"}}', status=503) as second,
+        settled(None, {first: "vllm", second: "llamacpp"}) as (config, _, output),
+    ):
+        assert [one.url for one in config.backends.values()] == [f"http://127.0.0.1:{first}"]
+        assert output == (
+            f"the gateway does not use the server at http://127.0.0.1:{second}: "
+            "the server is loading or overloaded (HTTP 503)\n"
+        )
+
+
 async def test_serve_finds_backends_while_an_event_loop_runs():
     with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}) as (config, _, _output):
         assert list(config.backends) == ["vllm"]

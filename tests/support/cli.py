@@ -52,13 +52,13 @@ def closing_server() -> Iterator[int]:
 
 
 @contextmanager
-def model_server(models: str) -> Iterator[int]:
-    """Serve this list of models and yield the port."""
+def model_server(models: str, status: int = 200) -> Iterator[int]:
+    """Serve this list of models, or another body with its status, and yield the port."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = models.encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -95,9 +95,9 @@ def resolve_config(
 ) -> Iterator[tuple[Config, str]]:
     """Yield the configuration to serve, and the startup banner; a demo server runs as long as the block.
 
-    With a source, it gives the configuration.  Otherwise model servers on this machine are used; those without a model
-    are reported on `out`.  Without such servers, `demo_wanted` starts the demo.  Raises ConfigError, NoServerFound or
-    DemoError.
+    With a source, it gives the configuration.  Otherwise model servers on this machine are used; those that list no
+    model are reported on `out`.  Without servers to use, `demo_wanted` starts the demo.  Raises ConfigError,
+    NoServerFound or DemoError.
     """
     if source:
         config = source.read()
@@ -111,7 +111,7 @@ def resolve_config(
     serving = [server for server in found if server.models]
     for server in found:
         if not server.models:
-            out.write(f"{server.kind} at {server.url} has no model yet: the gateway does not use it\n")
+            out.write(f"{_unused(server)}\n")
     if serving:
         yield _with_servers(serving, flags)
     elif demo_wanted:
@@ -119,6 +119,13 @@ def resolve_config(
             yield _with_servers([DiscoveredServer("llamacpp", url, (demo.MODEL,))], flags)
     else:
         raise NoServerFound(_advice(ports))
+
+
+def _unused(server: DiscoveredServer) -> str:
+    """Return why the gateway does not use a server that lists no models."""
+    if server.problem:
+        return f"the gateway does not use the server at {server.url}: {server.problem}"
+    return f"{server.kind} at {server.url} has no model yet: the gateway does not use it"
 
 
 def startup_banner(
@@ -168,7 +175,7 @@ def _advice(ports: Mapping[int, KindName]) -> str:
     text = ", ".join(f"{kind} {port}" for port, kind in ports.items())
     return (
         f"no model server with a model was found on this machine (ports tried: {text}); do one of these:\n"
-        "  start a model server, and run this command again\n"
+        "  start a model server, wait until it is ready, and run this command again\n"
         "  list your servers in a file: gateway serve --config gateway.yaml\n"
         "  serve the small model of the demo: gateway serve --demo"
     )

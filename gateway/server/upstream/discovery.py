@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -10,8 +11,9 @@ from msgspec import MsgspecError, Struct, json
 from gateway.backends.dialects import anthropic_headers
 from gateway.backends.kind_row import DiscoverySigns
 from gateway.backends.kinds import ROWS
-from gateway.config import ConfigDocument, KindName
+from gateway.config import BackendSettings, ConfigDocument, KindName
 from gateway.server import httpx
+from gateway.server.upstream.failure_text import failure_text, status_text
 
 _SIGNS: Mapping[KindName, DiscoverySigns] = MappingProxyType({name: row.signs for name, row in ROWS.items()})
 PORTS: Mapping[int, KindName] = MappingProxyType({signs.port: kind for kind, signs in _SIGNS.items() if signs.port})
@@ -30,14 +32,16 @@ _PORTLESS = tuple(kind for kind in _TELLTALES if kind not in PORTS.values())  # 
 SECONDS = 0.9  # for all that a server on this machine is asked
 _MODELS, _CHAT, _MESSAGES = "/v1/models", "/v1/chat/completions", "/v1/messages"
 _ABSENT = (404, 405)  # statuses of a path that a server lacks
+_UNUSABLE = (401, 403, 502, 503, 504)  # statuses of a server that needs an API key, is loading, or is overloaded
 
 
 class DiscoveredServer(Struct, frozen=True):
-    """A server, and the models that it lists."""
+    """A server, and the models that it lists; problem: why it lists none, "" for a server that may have none yet."""
 
     kind: KindName
     url: str
     models: tuple[str, ...]
+    problem: str = ""
 
 
 class _ListedEntry(Struct):
@@ -58,8 +62,9 @@ async def discover(
 ) -> list[DiscoveredServer]:
     """Return the model servers on these ports, in the order of the ports.  seconds: SECONDS by default.
 
-    A server whose list takes longer than two thirds of `seconds` is not found.  One whose kind is not confirmed in the
-    rest is of kind openai.  A server of the Messages API may take the time for its list twice.
+    A server whose list takes longer than two thirds of `seconds`, that needs an API key or that is loading has a
+    problem.  One whose kind is not confirmed in the rest is of kind openai.  A server of the Messages API may take the
+    time for its list twice.
     """
     limit = SECONDS if seconds is None else seconds
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # no request uses TLS
@@ -99,19 +104,31 @@ async def _ask(client: "httpx.AsyncClient", url: str, expected: KindName, second
 
     The list of models may take two thirds of the time, the confirmation of the kind one third.
     """
-    answer = await _list(client, url, seconds * 2 / 3)
-    models = _entries(answer) if answer and answer.is_success else None
-    if answer is None or models is None:
+    settings, limit = BackendSettings(kind=expected, url=url), seconds * 2 / 3
+    try:
+        answer = await _list(client, url, limit)
+    except TimeoutError as error:
+        return DiscoveredServer(expected, url, (), failure_text(error, expected, settings, round(limit, 1)))
+    if answer is None:
+        return None
+    if answer.status_code in _UNUSABLE and _object(answer) is not None:
+        kind = _given_away(answer) or expected
+        return DiscoveredServer(kind, url, (), status_text(answer.status_code, kind, settings))
+    models = _entries(answer) if answer.is_success else None
+    if models is None:
         return None
     kind = _given_away(answer) or await _likely(client, url, expected, seconds / 3)
     return DiscoveredServer(kind, url, tuple(model.id for model in models))
 
 
 async def _list(client: "httpx.AsyncClient", url: str, seconds: float) -> "httpx.Response | None":
-    """Return the response to a request for the models; a server of the Messages API is asked in its version."""
-    answer = await _request(client, "GET", url + _MODELS, seconds)
+    """Return the response to a request for the models; a server of the Messages API is asked in its version.
+
+    Raises TimeoutError.
+    """
+    answer = await _timed_request(client, "GET", url + _MODELS, seconds)
     if answer and _is_messages_error(answer):
-        return await _request(client, "GET", url + _MODELS, seconds, anthropic_headers(""))
+        return await _timed_request(client, "GET", url + _MODELS, seconds, anthropic_headers(""))
     return answer
 
 
@@ -171,18 +188,25 @@ def _object(answer: "httpx.Response") -> dict[str, object] | None:
         return None
 
 
-async def _request(
+async def _request(client: "httpx.AsyncClient", method: str, url: str, seconds: float) -> "httpx.Response | None":
+    """Return the whole response if it arrives in time, else None; a POST has an empty object."""
+    with suppress(TimeoutError):
+        return await _timed_request(client, method, url, seconds)
+    return None
+
+
+async def _timed_request(
     client: "httpx.AsyncClient",
     method: str,
     url: str,
     seconds: float,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> "httpx.Response | None":
-    """Return the whole response if it arrives in time, else None; a POST has an empty object."""
+    """Return the whole response, None without one; a POST has an empty object.  Raises TimeoutError."""
     content = b"{}" if method == "POST" else None
     headers = {**headers, "content-type": "application/json"} if content else headers
     try:
         async with asyncio.timeout(seconds):
             return await client.request(method, url, content=content, headers=headers)
-    except (httpx.HTTPError, TimeoutError):
+    except httpx.HTTPError:
         return None

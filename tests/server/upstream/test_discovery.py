@@ -15,12 +15,22 @@ ERROR = '{"type": "error", "error": {"type": "invalid_request_error", "message":
 MESSAGES_LIST = '{"data": [{"type": "model", "id": "m1"}, {"type": "model", "id": "m2"}], "has_more": false}'
 VERSIONED = " anthropic-version"  # after a path: the response to a request with this header
 LIST = '{"object": "list", "data": [{"id": "m1", "owned_by": "%s"}, {"id": "m2"}]}'
+KEYED = '{"error": "Unauthorized"}'
+LOADING = '{"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}'
+FORBIDDEN = "<html>Forbidden</html>"
+STATUSES = {
+    ERROR: "400 Bad Request",
+    KEYED: "401 Unauthorized",
+    FORBIDDEN: "403 Forbidden",
+    LOADING: "503 Service Unavailable",
+}
 
 
 def response(text: str | None, header: str) -> bytes:
-    """Return a response with this body, a 400 for an error, or a 404."""
-    status, body = ("404 Not Found", '{"detail": "Not Found"}') if text is None else ("200 OK", text)
-    status = "400 Bad Request" if text == ERROR else status
+    """Return a response with this body and its status, or a 404."""
+    status, body = (
+        ("404 Not Found", '{"detail": "Not Found"}') if text is None else (STATUSES.get(text, "200 OK"), text)
+    )
     return f"HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
 
 
@@ -99,6 +109,11 @@ async def test_discovery_identifies_a_url_without_a_model_list():
         assert await identify(f"http://127.0.0.1:{port}") == "openai"
 
 
+async def test_discovery_identifies_a_silent_url_as_openai():
+    async with server({}, go=asyncio.Event()) as (port, _):
+        assert await identify(f"http://127.0.0.1:{port}", seconds=0.01) == "openai"
+
+
 @pytest.mark.parametrize("answers", [{"/v1/models": MESSAGES_LIST}, {"/v1/models": ERROR}, {"/v1/messages": ERROR}])
 async def test_discovery_identifies_a_messages_server(answers):
     async with server(answers) as (port, _):
@@ -119,11 +134,27 @@ async def test_discovery_ignores_a_messages_server_that_wants_an_api_key():
         {"/v1/models": '{"models": []}'},
         {"/v1/models": '{"data": {"id": "m"}}'},
         {"/v1/models": "[]"},
+        {"/v1/models": FORBIDDEN},
     ],
 )
 async def test_discovery_ignores_other_http_servers(answers):
     async with server(answers) as (port, paths):
         assert await discover({port: "vllm"}, seconds=60) == []
+        assert paths == ["/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "header", "kind", "problem"),
+    [
+        (KEYED, "x-a: b", "vllm", "the server needs an API key (HTTP 401); set backends.vllm.api_key"),
+        (LOADING, "server: llama.cpp", "llamacpp", "the server is loading or overloaded (HTTP 503)"),
+    ],
+)
+async def test_discovery_finds_a_backend_that_does_not_list_its_models_yet(answer, header, kind, problem):
+    async with server({"/v1/models": answer}, header) as (port, paths):
+        assert await discover({port: "vllm"}, seconds=60) == [
+            DiscoveredServer(kind, f"http://127.0.0.1:{port}", (), problem)
+        ]
         assert paths == ["/v1/models"]
 
 
@@ -146,7 +177,7 @@ async def test_discovery_ignores_other_protocols():
         assert await discover({listening.sockets[0].getsockname()[1]: "vllm"}, seconds=60) == []
 
 
-async def test_discovery_asks_all_at_once_and_skips_a_slow_backend():
+async def test_discovery_asks_all_at_once_and_reports_a_slow_backend():
     """The first two servers answer when all were asked, and the third never does."""
     go, models = asyncio.Event(), {"/v1/models": LIST % "vllm"}
     async with (
@@ -158,7 +189,10 @@ async def test_discovery_asks_all_at_once_and_skips_a_slow_backend():
         finding = asyncio.create_task(discover(ports, seconds=3))
         await until(lambda: bool(first_paths and second_paths and third_paths))
         go.set()
-        assert [one.url for one in await finding] == [f"http://127.0.0.1:{port}" for port in (first, second)]
+        found = {one.url: one.problem for one in await finding}
+        slow = "no response within 2 s; is the server busy, or does a firewall block the port?"
+        expected = {first: "", third: slow, second: ""}
+        assert found == {f"http://127.0.0.1:{port}": problem for port, problem in expected.items()}
     assert SECONDS < 1
 
 
