@@ -39,14 +39,13 @@ _Else = TypeVar("_Else")
 
 async def build_overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
     """Return the overview; backends that do not respond within a second are shown without their data."""
-    sights, items, listed = await asyncio.gather(
+    sights, items = await asyncio.gather(
         telemetry.snapshots(directory.backends),
         asyncio.gather(*map(_model_count, directory.backends.values())),
-        _in_time(directory.list(), [ListedModel(name) for name, model in config.models.items() if model.backends]),
     )
     rates = [rate for sight in sights for rate in sight.rates]
     now, minutes = time(), [minute for sight in sights for minute in sight.minutes]
-    names = _grouped(listed, directory)
+    names = _grouped(directory.last_list(), directory)
     models = await asyncio.gather(
         *(_model(name, aliases, config, directory, rates) for name, aliases in islice(names.items(), _MODELS))
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
@@ -120,6 +120,10 @@ class Backend:
             await self._refresh()
         if self._models is None and self._problem:
             raise self._problem
+        return self.last_list()
+
+    def last_list(self) -> list[ListedModel]:
+        """Return the models of the last list, without a request."""
         return [*(self._models or {}).values()]
 
     async def _refresh(self) -> None:
@@ -134,10 +138,6 @@ class Backend:
         """Have the list read again, unless it is young, because the server lacks a model that it listed."""
         if self._clock() - self._listed_at > _FRESH_SECONDS:
             self._models = None
-
-    def listed_names(self) -> Iterable[str]:
-        """Return the models of the last list."""
-        return (self._models or {}).keys()
 
     def lists_model(self, model: str) -> bool:
         """Return True if the last list has the model."""

@@ -210,7 +210,7 @@ class ModelRegistry:
         """Yield all names that clients may use, as far as they are known."""
         yield from (*self._served, *self._aliases)
         for backend in self._open:
-            yield from backend.listed_names()
+            yield from (listed.id for listed in backend.last_list())
 
     def model(self, name: str) -> str:
         """Return the name of the model behind a name or alias.
@@ -224,12 +224,16 @@ class ModelRegistry:
         prefixed = (model for prefix, model in self._prefixes if name.startswith(prefix))
         return next(prefixed, None) or next((whole for whole, _ in self._listing(name)), name)
 
+    def last_list(self) -> list[ListedModel]:
+        """Return all names that clients may use, each once, from the last lists of the backends."""
+        found = [ListedModel(name) for name in (*self._served, *self._aliases)]
+        found += [listed for backend in self._open for listed in backend.last_list()]
+        return [*{listed.id: listed for listed in reversed(found)}.values()][::-1]
+
     async def list(self) -> list[ListedModel]:
         """Return all names that clients may use, each once; an unreachable backend adds none."""
-        lists = await asyncio.gather(*(backend.models() for backend in self._open), return_exceptions=True)
-        found = [ListedModel(name) for name in (*self._served, *self._aliases)]
-        found += [listed for one in lists if not isinstance(one, BaseException) for listed in one]
-        return list({listed.id: listed for listed in reversed(found)}.values())[::-1]
+        await asyncio.gather(*(backend.models() for backend in self._open), return_exceptions=True)
+        return self.last_list()
 
     async def close(self) -> None:
         """Close all backends."""

@@ -27,7 +27,7 @@ from gateway.server.observability.telemetry import RecentRequests
 from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.overview import CHAT, KEYS, PATH, seen
-from support.upstream import HANG, HELLO, KEY, chunk, completion_body, head, list_of, whole
+from support.upstream import HANG, HELLO, KEY, Upstream, chunk, completion_body, head, list_of, whole
 from support.wait import now, until
 
 NOTHING = {"in_flight": 0, "requests_per_second": 0.0, "tokens_per_second": 0.0}
@@ -194,17 +194,13 @@ async def test_overview_omits_a_model_that_disappears_meanwhile(monkeypatch):
         directory = site.app.state.directory
         listed = await directory.list()
         site.app.state.directory = SimpleNamespace(
-            backends=directory.backends, model=directory.model, get=directory.get, list=lambda: later(listed)
+            backends=directory.backends, model=directory.model, get=directory.get, last_list=lambda: listed
         )
         site.upstream.answer_lists_with(list_of("b"))
         directory.backends["up"]._listed_at = float("-inf")
         seen = await get_overview(site)
         site.app.state.directory = directory
     assert [one["id"] for one in seen["models"]] == ["b"]
-
-
-async def later(value):
-    return value
 
 
 # Backends
@@ -221,15 +217,18 @@ async def test_overview_shows_why_a_backend_is_unavailable():
     assert gone["state"] == "unreachable" and gone["cause"] == f"{gone['problem']} Its address is http://127.0.0.1:1."
 
 
-async def test_overview_does_not_wait_for_a_silent_backend(monkeypatch):
+async def test_overview_has_the_models_of_other_backends_while_one_is_silent(monkeypatch):
     monkeypatch.setattr(overview, "_MAX_WAIT", 0.05)
-    more = {"open": {"url": "http://127.0.0.1:1"}}
-    async with gateway(HELLO, more_backends=more) as site:
+    async with (
+        Upstream([HELLO], ["theirs"]).serving() as other,
+        gateway(HELLO, more_backends={"open": {"url": other.url}}) as site,
+    ):
+        await site.app.state.directory.backends["open"].models()
         site.upstream.answer_lists_with([HANG])
         site.app.state.directory._open.append(site.app.state.directory.backends["up"])
         seen = await get_overview(site)
     assert "did not list its models within" in named(seen["backends"], "up")["problem"]
-    assert [one["id"] for one in seen["models"]] == ["m"], "it is in the configuration"
+    assert [one["id"] for one in seen["models"]] == ["m", "theirs"]
 
 
 async def test_overview_counts_queued_and_running_requests():
