@@ -406,6 +406,21 @@ async def test_models_list_is_kept_when_its_backend_fails():
         await backend.close()
 
 
+async def test_models_list_is_read_without_its_first_caller():
+    ready = asyncio.Event()
+    upstream = Upstream([HELLO], [ready, *list_of("theirs")])
+    async with upstream.serving():
+        backend = Backend("up", settings(upstream.url).backends["up"])
+        first = asyncio.create_task(backend.models())
+        await until(lambda: len(upstream.gets), 1)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        ready.set()
+        assert [listed.id for listed in await backend.models()] == ["theirs"] and len(upstream.gets) == 1
+        await backend.close()
+
+
 @pytest.mark.parametrize(("seconds", "outcomes"), [(9.0, [404, 404]), (11.0, [404, 200])], ids=["young", "outdated"])
 async def test_model_that_moved_to_another_backend_is_found_again(seconds, outcomes):
     """A list that is still young is not read again for each request."""

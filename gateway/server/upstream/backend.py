@@ -91,7 +91,7 @@ class Backend:
         self._last_models: dict[str, ListedModel] | None = None  # the same, also if it is outdated
         self._problem: GatewayError | None = None
         self._listed_at = float("-inf")
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None  # reads the list
 
     async def count(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the tokens of the prompt in this request body; None if the server does not count or fails.
@@ -114,10 +114,12 @@ class Backend:
     async def models(self) -> list[ListedModel]:
         """Return the backend's list of models, at most ten seconds old or, while requests for it fail, the last one.
 
-        Raises UpstreamUnreachable if the backend never gave a list.
+        A caller that is cancelled does not stop the request: the next one has its list.  Raises UpstreamUnreachable if
+        the backend never gave a list.
         """
-        async with self._asking:
-            await self._refresh()
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._refresh())
+        await asyncio.shield(self._asking)
         if self._models is None and self._problem:
             raise self._problem
         return self.last_list()
@@ -173,9 +175,12 @@ class Backend:
         return replace(problem, message=self.mask_key(problem.message.encode()).decode())
 
     async def close(self) -> None:
-        """Close all connections and stop the requests for metadata."""
+        """Close all connections and stop the requests for the list and the metadata."""
         await self._pool.close()
         await self.learner.close()
+        if self._asking:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
         if self._http:
             await self._http.aclose()
 
