@@ -7,7 +7,7 @@ store.
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import _lru_cache_wrapper
 
 from fastapi import FastAPI
@@ -101,15 +101,19 @@ class AppReloader:
     @asynccontextmanager
     async def _lives(self, _: object) -> AsyncIterator[dict[str, Callable[[], None]]]:
         await self._newest.begin()
-        try:
-            yield {STOPPING: self.stop}
-        finally:
-            self._retire(self._newest)
-            self.stop()
-            await asyncio.wait([*self._old.values()], timeout=_LAST_WORDS)
-            for generation in self._old:
-                generation.stop_waiting()
-            await asyncio.gather(*self._old.values())
+        with suppress(asyncio.CancelledError):  # a second signal: uvicorn would log it as a failure
+            try:
+                yield {STOPPING: self.stop}
+            finally:
+                await self._end_all()
+
+    async def _end_all(self) -> None:
+        self._retire(self._newest)
+        self.stop()
+        await asyncio.wait([*self._old.values()], timeout=_LAST_WORDS)
+        for generation in self._old:
+            generation.stop_waiting()
+        await asyncio.gather(*self._old.values())
 
     def _retire(self, old: AppInstance) -> None:
         self._old[old] = asyncio.create_task(self._outlive(old))

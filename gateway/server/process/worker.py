@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gateway")
 _LISTENERS = 8  # connections that a turn of the loop accepts, since uvloop accepts one for each listener
+_PATIENCE = 1.0  # seconds of a stop, after which the log says what it waits for
+_WAITING = "the gateway stops: running responses have up to %d s to end; a second signal or Ctrl-C ends them at once"
 ConfigPoll = Callable[[], Awaitable[Config | None]]  # returns a new config, or None
 
 
@@ -84,6 +86,15 @@ class WorkerServer(uvicorn.Server):
             self._settings.leaving = True
             self._left_at = now + self._settings.drain_delay_seconds
         return self.force_exit or now >= self._left_at
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse connections, and return when all requests have ended."""
+        loop, seconds = asyncio.get_running_loop(), self._settings.timeout_graceful_shutdown
+        announcing = loop.call_later(_PATIENCE, _log.info, _WAITING, seconds)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            announcing.cancel()
 
     async def _renew(self, config: Config) -> None:
         try:

@@ -278,6 +278,20 @@ async def test_config_reload_shutdown_does_not_wait_for_stuck_requests(monkeypat
         await stays
 
 
+@on_both_loops
+async def test_config_reload_shutdown_by_a_second_signal_is_no_failure():
+    """uvicorn leaves out the message of the shutdown, and the end of the event loop cancels the task."""
+    steps, messages = asyncio.Queue(), asyncio.Queue()
+    async with Upstream([HELLO], ()).serving() as upstream:
+        generations = AppReloader(create_app, settings(upstream.url))
+        life = asyncio.create_task(generations({"type": "lifespan", "state": {}}, steps.get, messages.put))
+        steps.put_nowait({"type": "lifespan.startup"})
+        assert await messages.get() == {"type": "lifespan.startup.complete"}
+        life.cancel()
+        await life
+        assert await messages.get() == {"type": "lifespan.shutdown.complete"}
+
+
 # File
 
 
