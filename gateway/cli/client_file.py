@@ -1,11 +1,12 @@
 """Read and write the configuration file of a client."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
-from gateway.launch import UnmergeableFile, merge_entries
+from gateway.launch import UnmergeableFile, member_of, merge_entries
 from gateway.launch.client import FileFormat
 from gateway.launch.rendering import render_diff
 
@@ -29,6 +30,11 @@ class SettingsFile:
         before, after = self._merged()
         return before == after
 
+    def other_variables(self, member: str, variables: Mapping[str, str]) -> list[str]:
+        """Return the environment variables to which a member of the file gives other values.  Raises LaunchError."""
+        there = member_of(self._read(), member, self._format)
+        return [name for name, value in variables.items() if there.get(name, value) != value]
+
     def write(self) -> None:
         """Merge the entries into the file, and print the changes; a copy keeps the text before.  Raises LaunchError."""
         before, after = self._merged()
@@ -46,16 +52,20 @@ class SettingsFile:
 
     def _merged(self) -> tuple[str, str]:
         """Return the text of the file, and the text with the entries."""
+        before = self._read()
         try:
-            before = self.path.read_text("utf-8") if self.path.exists() else ""
             return before, merge_entries(before, self._entries, self._format)
+        except UnmergeableFile as error:
+            message = f"{self.path} {error}\nIt stays as it is. Add these entries by hand:\n{self._entries.rstrip()}"
+            raise LaunchError(message) from None
+
+    def _read(self) -> str:
+        try:
+            return self.path.read_text("utf-8") if self.path.exists() else ""
         except OSError as error:
             raise LaunchError(f"{self.path} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError as error:
             raise LaunchError(f"{self.path} is not UTF-8 at byte {error.start}.") from None
-        except UnmergeableFile as error:
-            message = f"{self.path} {error}\nIt stays as it is. Add these entries by hand:\n{self._entries.rstrip()}"
-            raise LaunchError(message) from None
 
 
 def _back_up(path: Path) -> Path:

@@ -82,8 +82,8 @@ def launch(
             raise LaunchError(f"{client.title} takes its settings from variables and options: use --exec.")
         file.write()
     if options.start:
-        if file and not (options.write or _optional(client) or file.complete()):
-            raise LaunchError(f"{file.path} lacks entries for {target.root} and {target.model!r}: add --write.")
+        if file:
+            _check_file(file, client, target, key, written=options.write)
         _start(client, target, key, [*client.command_for(target), *options.arguments], environment, runner)
     elif options.write:
         typer.echo("\n".join(["Start it:\n", *shell_lines(client, target)]))
@@ -114,8 +114,16 @@ def _settings_file(
     return SettingsFile(path, file.format, client.entries_for(target))
 
 
-def _optional(client: Client) -> bool:
-    return client.file is not None and client.file.optional
+def _check_file(file: SettingsFile, client: Client, target: LaunchTarget, key: str, *, written: bool) -> None:
+    """Raise LaunchError if the client would use other settings, because of its file."""
+    if member := client.file and client.file.environment:
+        if others := file.other_variables(member, client.environment_for(target, key)):
+            names = ", ".join(others)
+            raise LaunchError(
+                f"{file.path} sets {names} to other values, which {client.title} prefers: add --write, or remove them."
+            )
+    elif not (written or file.complete()):
+        raise LaunchError(f"{file.path} lacks entries for {target.root} and {target.model!r}: add --write.")
 
 
 class _Gateway(Struct, frozen=True):

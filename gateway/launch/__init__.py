@@ -4,7 +4,7 @@
 """
 
 from gateway.launch.client import CLIENTS, Client, ClientFile, LaunchTarget
-from gateway.launch.merging import UnmergeableFile, merge_entries
+from gateway.launch.merging import UnmergeableFile, member_of, merge_entries
 from gateway.launch.model_choice import ModelChoice, OfferedModel, choose_model, misfits
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "OfferedModel",
     "UnmergeableFile",
     "choose_model",
+    "member_of",
     "merge_entries",
     "misfits",
 ]

@@ -44,7 +44,7 @@ class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     folder, name: its usual place.  variable: the environment variable that names another folder.
     entries: a template of the entries that the client needs.
-    optional: the environment variables of the client do the same.
+    environment: its member with environment variables, which win over those of the shell.  Such a file is optional.
     """
 
     folder: str
@@ -52,7 +52,12 @@ class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
     format: FileFormat
     entries: str
     variable: str = ""
-    optional: bool = False
+    environment: str = ""
+
+    @property
+    def optional(self) -> bool:
+        """Return True if the environment variables of the client do the same."""
+        return bool(self.environment)
 
 
 class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ Comments stay in TOML and YAML.  JSON with comments is refused, since the parser
 import json
 import re
 import tomllib
-from collections.abc import Callable, MutableMapping, MutableSequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from io import StringIO
 from typing import Any, NamedTuple
 
@@ -40,6 +40,16 @@ def merge_entries(text: str, entries: str, format: FileFormat) -> str:
     if expected == before:
         return text
     return _merged_text(codec, text, entries, expected)
+
+
+def member_of(text: str, name: str, format: FileFormat) -> Mapping[str, Any]:
+    """Return a mapping at the top of the file; empty if the file lacks it or is not valid."""
+    try:
+        data = _parse(_CODECS[format], text, format)
+    except UnmergeableFile:
+        return {}
+    found = data.get(name) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _parse(codec: "_Codec", text: str, format: FileFormat) -> Any:  # noqa: ANN401 - any data

@@ -58,14 +58,14 @@ def file(tmp_path):
 
 @pytest.fixture
 def programs(tmp_path):
-    """Return the PATH of a folder with the programs of all clients."""
+    """Return the PATH of a folder with the programs of all clients, and a folder for the file of Claude Code."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for client in CLIENTS.values():
         for name in client.command[:1]:
             (folder / name).write_text('#!/bin/sh\necho "$ANTHROPIC_BASE_URL $ANTHROPIC_MODEL $*"\n')
             (folder / name).chmod(0o755)
-    return {"PATH": str(folder)}
+    return {"PATH": str(folder), "CLAUDE_CONFIG_DIR": str(tmp_path)}
 
 
 def refused(call, *arguments, **options):
@@ -303,6 +303,26 @@ def test_exec_needs_the_entries_in_the_file_or_writes_them(programs, file):
     start("codex", programs, recorder, file=file, start=True, write=True)
     start("codex", programs, recorder, file=file, start=True)
     assert recorder.replaced == [(["codex"], programs)] * 2
+
+
+def test_exec_refuses_a_file_that_wins_over_the_variables(programs, tmp_path):
+    file, recorder, start = tmp_path / "settings.json", Recorder(), Gateway(CODEX).launch
+    file.write_text('{"env": {"ANTHROPIC_BASE_URL": "https://else", "ANTHROPIC_MODEL": "coder", "A": "b"}}')
+    text = f"{file} sets ANTHROPIC_BASE_URL to other values, which Claude Code prefers: add --write, or remove them."
+    assert refused(start, "claude", programs, recorder, start=True) == (text, 2)
+    start("claude", programs, recorder, start=True, write=True)
+    start("claude", programs, recorder, start=True)
+    assert len(recorder.replaced) == 2
+    text = text.replace("BASE_URL", "AUTH_TOKEN")
+    assert refused(start, "claude", programs | {"GATEWAY_KEY": "k"}, recorder, start=True, write=True) == (text, 2)
+
+
+@pytest.mark.parametrize("text", ['{"env": {"A": "b"}}', '{"env": null}', "[]", "{ // none\n}", ""])
+def test_exec_starts_the_client_beside_a_file_without_its_variables(text, programs, tmp_path):
+    (tmp_path / "settings.json").write_text(text)
+    recorder = Recorder()
+    Gateway(CODEX).launch("claude", programs, recorder, start=True)
+    assert len(recorder.replaced) == 1
 
 
 def test_exec_runs_the_setup_before(programs):
