@@ -117,7 +117,8 @@ def _settings_file(
 def _check_file(file: SettingsFile, client: Client, target: LaunchTarget, key: str, *, written: bool) -> None:
     """Raise LaunchError if the client would use other settings, because of its file."""
     if member := client.file and client.file.environment:
-        if others := file.other_variables(member, client.environment_for(target, key)):
+        variables = dict.fromkeys(client.unset, "") | client.environment_for(target, key)
+        if others := file.other_variables(member, variables):
             names = ", ".join(others)
             raise LaunchError(
                 f"{file.path} sets {names} to other values, which {client.title} prefers: add --write, or remove them."
@@ -219,7 +220,8 @@ def _start(
         raise LaunchError(f"The gateway at {target.root} needs an API key: set {KEY_VARIABLE}.")
     if not shutil.which(command[0], path=environment.get("PATH")):
         raise LaunchError(f"{client.title} is not installed: the PATH has no program {command[0]!r}.", code=1)
-    variables = {**environment, **client.environment_for(target, key)}
+    kept = {name: value for name, value in environment.items() if name not in client.unset}
+    variables = {**kept, **client.environment_for(target, key)}
     if (setup := client.setup_for(target, key)) and (status := runner.run(setup, variables)):
         raise LaunchError(f"`{setup[0]} {setup[1]}` failed with status {status}.", code=1)
     runner.replace(command, variables)

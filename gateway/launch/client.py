@@ -68,6 +68,7 @@ class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: it needs a model that calls tools.
     prompt_tokens: the length of its own prompt with its tools; 0: unknown or short.
     environment: templates of the environment variables that it needs.
+    unset: those that would lead it past the gateway, or send another key.
     setup: templates of a command to run once before.
     command: templates of the command that starts it; empty: it is a library.
     file: its configuration file.
@@ -84,6 +85,7 @@ class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: bool = False
     prompt_tokens: int = 0
     environment: dict[str, str] = {}
+    unset: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     file: ClientFile | None = None

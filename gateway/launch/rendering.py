@@ -14,17 +14,18 @@ _SECRET = re.compile(
 
 
 def shell_lines(client: Client, target: LaunchTarget) -> list[str]:
-    """Return the lines for a shell that set the variables, run the set-up and start the client.
+    """Return the lines for a shell that unset and set variables, run the set-up and start the client.
 
     An API key is a reference to its variable.
     """
-    exports = [
+    lines = [" ".join(("unset", *client.unset))] if client.unset else []
+    lines += [
         f"export {name}={_word(value)}"
         for name, value in client.environment_for(target, _KEY).items()
         if (name, value) != (KEY_VARIABLE, _KEY)
     ]
     commands = client.setup_for(target, _KEY), client.command_for(target)
-    return exports + [" ".join(map(_word, words)) for words in commands if words]
+    return lines + [" ".join(map(_word, words)) for words in commands if words]
 
 
 def _word(text: str) -> str:

@@ -275,7 +275,8 @@ def test_write_refuses_a_file_that_it_cannot_read_or_write(tmp_path):
 
 def test_exec_starts_the_client_with_variables_and_arguments(programs):
     recorder = Recorder()
-    Gateway(CODEX).launch("claude", programs, recorder, start=True, arguments=("-p", "Hello!"))
+    others = {"ANTHROPIC_API_KEY": "sk-ant", "CLAUDE_CODE_USE_BEDROCK": "1"}
+    Gateway(CODEX).launch("claude", programs | others, recorder, start=True, arguments=("-p", "Hello!"))
     ((command, environment),) = recorder.replaced
     assert command == ["claude", "-p", "Hello!"]
     assert environment == programs | {
@@ -314,6 +315,9 @@ def test_exec_refuses_a_file_that_wins_over_the_variables(programs, tmp_path):
     start("claude", programs, recorder, start=True)
     assert len(recorder.replaced) == 2
     text = text.replace("BASE_URL", "AUTH_TOKEN")
+    assert refused(start, "claude", programs | {"GATEWAY_KEY": "k"}, recorder, start=True, write=True) == (text, 2)
+    file.write_text('{"env": {"ANTHROPIC_API_KEY": "sk-ant", "CLAUDE_CODE_USE_VERTEX": ""}}')
+    text = text.replace("AUTH_TOKEN", "API_KEY")
     assert refused(start, "claude", programs | {"GATEWAY_KEY": "k"}, recorder, start=True, write=True) == (text, 2)
 
 
