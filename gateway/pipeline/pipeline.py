@@ -114,6 +114,7 @@ class Pipeline:
 
     open_round: returns the source of a new round.
     again: called once after each round that ended well; returns the request of the next round, None after the last.
+    localize: returns a failure as the client gets it.
     begun: the client has received content.
     round_has_content: the client has received content of this round.  Without it, a failed round may be repeated.
     problem: the failure of the round; the client receives it only at the end of the response.
@@ -125,8 +126,10 @@ class Pipeline:
         open_round: Callable[[Request], RoundSource],
         endpoint: ResponseEncoder,
         again: Callable[[], Request | None] = lambda: None,
+        localize: Callable[[Problem], Problem] = lambda problem: problem,
     ) -> None:
         self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
+        self._localize = localize
         self._spent = _NOTHING  # of the rounds before
         self._counted: Usage | None = None  # of this round, once the backend has sent it
         self._running = False
@@ -238,7 +241,7 @@ class Pipeline:
 
     def _finish_response(self, last: bytes) -> list[PipelineAction]:
         if self.problem:
-            last += self._endpoint.encode(Failure(self.problem))
+            last += self._endpoint.encode(Failure(self._localize(self.problem)))
         record = self._endpoint.stored_object()
         if record is None:
             return [SendBytes(last + self._endpoint.close(kept=False)), EndResponse()]

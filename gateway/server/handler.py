@@ -113,7 +113,7 @@ class ModelRequestHandler:
                         return await job.run(incoming.http.scope, incoming.http.receive, send)
                 return await responder(incoming.http, request, targets, self._config).run(send)
             except GatewayError as error:
-                error.problem = request.localize_problem(error.problem)
+                error.problem = request.localizer()(error.problem)
                 raise
 
     async def _read_files(self, request: ModelRequest, tenant: str, held: Held) -> None:

@@ -3,8 +3,9 @@
 import pytest
 
 from gateway.api.responses import has_parts, place
-from support.app import gateway, problem
-from support.upstream import HELLO
+from support.app import HELLO_MESSAGES, gateway, problem
+from support.sse import events, payloads
+from support.upstream import HELLO, chunk, frame, stream
 
 URL, FILE = "http://example.com/a", {"type": "input_file", "file_data": "?"}
 BODY = {
@@ -53,3 +54,23 @@ async def test_file_error_of_a_response_names_the_path_in_its_input(instructions
         path = "input[1].content[0].file_data"
         assert problem(answer) == (400, "invalid_request_error", "invalid_value", path)
         assert f"Invalid '{path}'" in answer.json()["error"]["message"]
+
+
+TOO_LONG = {"message": "This model's maximum context length is 9 tokens. Reduce the messages.", "code": 400}
+# The path, the fields of a request, the first piece of its response, and what the client calls the messages.
+STREAMED = {
+    "response": ("/v1/responses", {"input": "Hello"}, chunk("Hi"), "input"),
+    "background response": ("/v1/responses", {"input": "Hello", "background": True}, chunk("Hi"), "input"),
+    "chat completion": ("/v1/chat/completions", {"messages": HELLO_MESSAGES}, chunk("Hi"), "messages"),
+    "completion": ("/v1/completions", {"prompt": "Hello"}, frame(choices=[{"index": 0, "text": "Hi"}]), "prompt"),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+async def test_error_within_a_stream_names_the_parameter_of_its_api(kind):
+    path, fields, piece, name = STREAMED[kind]
+    async with gateway(stream(piece, frame(error=TOO_LONG))) as site:
+        answer = await site.client.post(path, json={"model": "m", "stream": True, **fields})
+    assert "Hi" in answer.text
+    error = next(data["error"] for data in events(answer.text) or payloads(answer.text) if data.get("error"))
+    assert (error["code"], error["param"]) == ("context_length_exceeded", name)

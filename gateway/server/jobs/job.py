@@ -114,7 +114,7 @@ class BackgroundJob:
             try:
                 await Responder(HttpRequest(scope, self._receive), request, targets, config).run(self._send)
             except GatewayError as error:
-                error.problem = record.problem = self._request.localize_problem(error.problem)
+                error.problem = record.problem = self._request.localizer()(error.problem)
                 await self._fail(error.problem, request, targets)
                 if not self.accepted.done():
                     raise

@@ -82,7 +82,8 @@ class Attempts:
             )
         kind = RecordedPipeline if self.record.recorder else Pipeline
         open_round = record_rounds(rounds.open, self.record.recorder)
-        self._pipeline = kind(rounds.now.request, open_round, encoder, again=rounds.again)
+        localize = self._model_request.localizer()
+        self._pipeline = kind(rounds.now.request, open_round, encoder, again=rounds.again, localize=localize)
         self._pipeline.start()
         self._model_request.pipelines.append(self._pipeline)
         return self._pipeline

@@ -80,8 +80,9 @@ class MessageRequest(ModelRequest):
     def toolset(self, _: ModelSettings | None = None) -> Toolset | None:
         return self._toolset  # the client names the tools
 
-    def _place_in_body(self, param: str) -> str:
-        return messages.block_path(self._body, self.request.messages, param) or param
+    def _place_finder(self) -> Callable[[str], str]:
+        body, chat = self._body, self.request.messages
+        return lambda param: messages.block_path(body, chat, param) or param
 
 
 async def parse_message_request(

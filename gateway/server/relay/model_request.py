@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -142,19 +143,17 @@ class ModelRequest(ABC):
             return False
         return True
 
-    def localize_problem(self, problem: Problem) -> Problem:
-        """Return the problem with the name of the parameter, and the place in it, that the client knows."""
-        if problem.param in ("max_tokens", "max_completion_tokens"):
-            return replace(problem, param=token_limit.name(self.request, self.conversation))
-        param = problem.param or ""
-        place = self._place_in_body(param) if param.startswith("messages") else param
-        return (
-            replace(problem, param=place, message=problem.message.replace(param, place)) if place != param else problem
-        )
+    def localizer(self) -> Callable[[Problem], Problem]:
+        """Return a function that gives a problem the name of the parameter, and the place in it, that the client knows.
 
-    def _place_in_body(self, param: str) -> str:
-        """Return the place in the client's body of a part of the chat messages."""
-        return param if self.conversation == "messages" else self.conversation
+        The pipelines of this request have the function, so a reference to this object would be a cycle.
+        """
+        return partial(_localized, self.request, self.conversation, self._place_finder())
+
+    def _place_finder(self) -> Callable[[str], str]:
+        """Return a function that finds the place in the client's body of a part of the chat messages."""
+        conversation = self.conversation
+        return lambda param: param if conversation == "messages" else conversation
 
     def token_count(self, tokens: int) -> dict[str, Any]:
         """Return the response to a request for a count of its tokens."""
@@ -172,8 +171,17 @@ class InputRequest(ModelRequest):
         if not self.request.is_text_only and responses.has_parts(self.request.messages):
             self.body = body
 
-    def _place_in_body(self, param: str) -> str:
-        return responses.place(self.body, self.request.messages, param) or self.conversation
+    def _place_finder(self) -> Callable[[str], str]:
+        body, messages, conversation = self.body, self.request.messages, self.conversation
+        return lambda param: responses.place(body, messages, param) or conversation
 
     def token_count(self, tokens: int) -> dict[str, Any]:
         return {"object": "response.input_tokens", "input_tokens": tokens}
+
+
+def _localized(request: Request, conversation: str, find_place: Callable[[str], str], problem: Problem) -> Problem:
+    if problem.param in ("max_tokens", "max_completion_tokens"):
+        return replace(problem, param=token_limit.name(request, conversation))
+    param = problem.param or ""
+    place = find_place(param) if param.startswith("messages") else param
+    return replace(problem, param=place, message=problem.message.replace(param, place)) if place != param else problem
