@@ -127,7 +127,7 @@ def _make_resources(config: Config, concurrency: ConcurrencyLimit, app: FastAPI)
     joined = partial(concurrency.acquire, config.limits.concurrent or inf)
     state.store, state.files, state.tool_registry, state.stored_files = store, files, tools, stored
     state.directory, state.limits = directory, limits
-    state.handler = ModelRequestHandler(parser, directory, limits, joined, telemetry, state.authenticator.key_named)
+    state.handler = ModelRequestHandler(parser, directory, limits, joined, telemetry, state.authenticator.job_owner)
     state.readiness = Readiness(config, directory.backends, store, limits)
     state.batches, state.replays = BatchManager(app, store, files, config), ReplayRunner()
     state.recording_files = RecordingFiles(config.recording.directory if config.inspector.recordings else None)

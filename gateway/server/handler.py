@@ -69,6 +69,7 @@ class ModelRequestHandler:
     """Handle requests for a model, each in the same steps: parse, route, limit, then respond.
 
     acquire_concurrency: counts work that no open request stands for; it raises UpstreamUnavailable at the limit.
+    job_owner: returns the key of a job that is repeated; it raises Unauthorized if the key is no longer valid.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class ModelRequestHandler:
         limits: RateLimiter,
         acquire_concurrency: Callable[..., AbstractContextManager[None]],
         telemetry: Telemetry,
-        key_named: Callable[[str], Awaitable[ApiKey | None]],
+        job_owner: Callable[[str], Awaitable[ApiKey | None]],
     ) -> None:
-        self._key_named = key_named
+        self._job_owner = job_owner
         self._parser, self._models, self._limits, self._config = parser, models, limits, parser.config
         self.acquire_concurrency, self.telemetry = acquire_concurrency, telemetry
         self.store, self.counts = parser.store, parser.counts
@@ -174,7 +175,7 @@ class ModelRequestHandler:
     ) -> tuple[ResponsesRequest, RetryPolicy]:
         """Return the request of a job that is repeated, and its targets; raise as `handle` does."""
         stored = StoredContext(self.store, job.tenant, self._parser.pasts)
-        key = await self._key_named(job.tenant)
+        key = await self._job_owner(job.tenant)
         resources = Held(held)
         request = await self._parser.response_in_context(stored, job.request, resources, identity)
         await self._read_files(request, job.tenant, resources)

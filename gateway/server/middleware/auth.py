@@ -42,7 +42,7 @@ _TOO_MANY = f"Too many requests with a wrong API key from your address are pendi
 _NO_KEY = (
     "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY' or 'x-api-key: YOUR_KEY'."
 )
-_KEY_GONE = "The API key '{}' of the batch is no longer valid. Create the batch with another key."
+_KEY_GONE = "The API key '{0}' of the {1} is no longer valid. Create the {1} with another key."
 _NO_SCOPE = "API key '{}' lacks the scope '{}', which this endpoint requires."
 _NO_USER_SCOPE = "User '{}' lacks the scope '{}': no group of the user has it in 'auth.header.scopes'."
 _NO_ENDPOINT = "API key '{}' is not allowed to use the endpoint '{}'."
@@ -198,7 +198,7 @@ class Authenticator:
             return None
         key = self.signed_in(http) if self._users else None
         if BATCH_TENANT in http.scope:
-            key = await self._owner(http.scope[BATCH_TENANT])
+            key = await self._owner(http.scope[BATCH_TENANT], "batch")
         elif key:
             self._pages.check_own_origin(http)
         else:
@@ -226,11 +226,19 @@ class Authenticator:
             raise Unauthorized(f"Incorrect API key provided: {_masked(shown)}.")
         return key
 
-    async def _owner(self, tenant: str) -> ApiKey:
-        """Return the key of a batch's owner; raise Unauthorized if it is no longer valid."""
+    async def job_owner(self, tenant: str) -> ApiKey | None:
+        """Return the key of a response that goes on without its client; None if it has none.
+
+        Raise Unauthorized if the key is no longer valid.
+        """
+        keyless = not tenant or (self._users and tenant.startswith(PREFIX))
+        return None if keyless or not self._needs_key else await self._owner(tenant, "response")
+
+    async def _owner(self, tenant: str, work: str) -> ApiKey:
+        """Return the key that stored work belongs to; raise Unauthorized if it is no longer valid."""
         key = await self.key_named(tenant)
         if not key or (isinstance(key, StoredApiKey) and not key.is_valid(time.time())):
-            raise Unauthorized(_KEY_GONE.format(tenant))
+            raise Unauthorized(_KEY_GONE.format(tenant, work))
         return key
 
     async def key_named(self, name: str) -> ApiKey | None:

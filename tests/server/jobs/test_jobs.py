@@ -19,7 +19,7 @@ from gateway.server.jobs.log_writer import JobLost, Lease, LogWriter
 from gateway.store import Database, event_logs, responses
 from gateway.store.records import LogRow, NewResponse
 from gateway.store.tables import jobs
-from support.app import gateway, listening, problem
+from support.app import bearer, gateway, listening, problem
 from support.faults import fail_once
 from support.jobs import (
     BAD,
@@ -584,6 +584,37 @@ async def test_job_that_cannot_be_restarted_fails(streamed, store_url, store, so
         assert "'m'" in response["error"]["message"]
         if streamed:
             assert checked((await get(site, f"{id}?stream=true")).content) == response
+
+
+CI = {"name": "ci", "key": "ci-key", "models": ["m"]}
+# The auth of the second gateway, and what becomes of the response.
+LATER = {
+    "the same key": ({"keys": [CI]}, "completed", None),
+    "no key is needed": (None, "completed", None),
+    "the key is gone": ({"keys": [{"name": "ops", "key": "ops-key"}]}, "failed", "'ci' of the response is no longer valid"),
+    "the model is gone": ({"keys": [{**CI, "models": ["other"]}]}, "failed", "not allowed to use the model 'm'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LATER)
+async def test_job_is_restarted_only_with_a_key_that_allows_it(case, store_url, store, soon):
+    auth, status, message = LATER[case]
+    async with gateway([HANG], auth={"keys": [CI]}, **where(store_url)) as site:
+        id = await accepted(site, headers=bearer("ci-key"))
+        await site.upstream.arrived.wait()
+        await abandon(site, store, id)
+
+    async def found():
+        async with store.reading() as db:
+            return (await responses.find(db, "ci", id)).body
+
+    async def count_jobs():
+        return (await rows(store)).get("jobs", 0)
+
+    async with gateway(HELLO, **({"auth": auth} if auth else {}), **where(store_url)) as site:
+        await until(count_jobs, 0)
+        assert (len(site.upstream.posts), (response := await found())["status"]) == (status == "completed", status)
+    assert message in response["error"]["message"] if message else response["error"] is None
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -164,6 +164,7 @@ async def test_proxy_user_is_another_tenant_than_a_key_of_its_name():
         assert (await ada.get("/v1/models", headers=bearer("wrong"))).status_code == 401
         assert (await ada.get("/admin/overview", headers=bearer(KEY))).status_code == 403
         assert (await authenticator.key_named("sso:ada"), (await authenticator.key_named("ada")).name) == (None, "ada")
+        assert (await authenticator.job_owner("sso:ada"), (await authenticator.job_owner("ada")).name) == (None, "ada")
 
 
 async def test_header_of_a_client_that_is_no_proxy_is_ignored():
