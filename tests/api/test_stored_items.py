@@ -51,6 +51,10 @@ FULL = {
         {"role": "user", "content": [{"type": "input_image", "image_url": {"url": PNG}, "detail": "low", "file_id": None}]},
         message("user", image(detail="low")),
     ),
+    "an image with its detail as in a chat": (
+        {"role": "user", "content": [{"type": "input_image", "image_url": {"url": PNG, "detail": "low"}, "detail": None}]},
+        message("user", image(detail="low")),
+    ),
     "a message as it was answered": (
         message("assistant", {"type": "output_text", "text": "Hi", "annotations": [CITED], "logprobs": None}, phase="final_answer"),
         message("assistant", {**output_text("Hi"), "annotations": [CITED]}, phase="final_answer"),

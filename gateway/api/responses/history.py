@@ -30,7 +30,8 @@ _FEW = 16  # members: a part with no more of them needs no count
 long = string_of(_LONGEST)
 _url = string_of(20_971_520)
 _ANY_PART = object_of({"type": string})
-_IMAGE = object_of({}, {"detail": one_of("low", "high", "auto", "original"), "file_id": string})
+_DETAIL = {"detail": one_of("low", "high", "auto", "original")}
+_IMAGE = object_of({}, {**_DETAIL, "file_id": string})
 _AUDIO = object_of({"input_audio": object_of({"data": string, "format": string})})
 _FILE: Mapping[str, ParamCheck] = {"file_data": string_of(33_554_432), "file_url": _url, "file_id": string}
 _IMAGE_SOURCES = ("image_url", "file_id")
@@ -94,7 +95,7 @@ def _image(part: ContentPart, param: str) -> ContentPart:
     _IMAGE(part, param)
     stored = part.get("file_id") is not None
     image = {"file_id": part["file_id"]} if stored else {"url": _flat(part, param, "image_url")}
-    if detail := part.get("detail"):
+    if detail := part.get("detail") or nested_detail(part):
         image["detail"] = "high" if detail == "original" else detail
     return {"type": "image_url", "image_url": image}
 
@@ -116,10 +117,16 @@ def _file(part: ContentPart, param: str) -> ContentPart:
     return {"type": "file", "file": given}
 
 
+def nested_detail(part: ContentPart) -> str | None:
+    """Return the detail of an image that is within `image_url`, as in chat completions."""
+    image = part.get("image_url")
+    return image.get("detail") if isinstance(image, dict) else None
+
+
 def _flat(part: ContentPart, param: str, name: str) -> str:
     """Return a URL; clients that know chat completions write it as an object."""
     nested = isinstance(part.get(name), dict)
-    check: ParamCheck = object_of({"url": _url}) if nested else _url
+    check: ParamCheck = object_of({"url": _url}, _DETAIL) if nested else _url
     object_of({name: check})(part, param)
     url: str = part[name]["url"] if nested else part[name]
     return url

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from gateway.api.responses.history import HistoryRules, Item
+from gateway.api.responses.history import HistoryRules, Item, nested_detail
 from gateway.api.responses.input_items import read_excerpt, resolve_references
 from gateway.api.responses.objects import PREFIXES
 from gateway.api.responses.params import REASONING, TEXT
@@ -85,7 +85,8 @@ def _full_part(part: StoredPart) -> StoredPart:
     """Return a part with all members and flat URLs; clients that know chat completions write URLs as objects."""
     flat = {name: url["url"] for name in _URLS if isinstance(url := part.get(name), dict)}
     given = {name: value for name, value in part.items() if value is not None}
-    return {**_PARTS.get(part["type"], {}), **given, **flat}
+    detail = {"detail": nested} if (nested := nested_detail(part)) else {}
+    return {**_PARTS.get(part["type"], {}), **detail, **given, **flat}
 
 
 def complete_added_items(given: list[Any], param: str, rules: HistoryRules, new_id: Callable[[str], str]) -> list[Item]:
