@@ -51,7 +51,7 @@ check_body = object_of(REQUIRED, {**schema.OPTIONAL, **OPTIONAL})  # a backend m
 KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)
 
 
-_OWN = frozenset(("model", "max_tokens", "stream"))
+_OWN = frozenset(("model", "max_tokens", "max_completion_tokens", "stream"))
 MAX_TOKENS = 16  # the API's default
 _UNKNOWN = -9999.0  # the value of an event without a log-probability
 
@@ -83,7 +83,7 @@ def parse_completion(raw: bytes, counts: Counts = COUNTS) -> CompletionParams:
     request = Request(
         model=body["model"],
         messages=(),
-        max_tokens=body.get("max_tokens"),
+        max_tokens=body.get("max_tokens", body.get("max_completion_tokens")),
         n=len(text_list(body["prompt"])) * body.get("n", 1),
         stream=body.get("stream", False),
         rest={name: value for name, value in body.items() if name not in _OWN},

@@ -269,6 +269,14 @@ async def test_field_with_its_default_value_is_not_sent(kind):
     assert answer.headers.get("x-gateway-warnings") == ("translated:prompt" if kind == "ollama" else None)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limits", [{"max_completion_tokens": 50}, {"max_tokens": 50, "max_completion_tokens": 60}])
+async def test_limit_may_have_its_name_of_chat(kind, limits):
+    async with gateway(body("a"), **of(kind)) as site:
+        assert (await complete(site, **limits)).status_code == 200
+        assert site.upstream_body == {"model": "m", "prompt": "Hi", "stream": False, "max_tokens": 50}
+
+
 async def test_extension_field_is_renamed_for_the_kind():
     async with gateway(body("a"), **of("llamacpp")) as site:
         answer = await complete(site, repetition_penalty=1.5, unheard_of=1)
