@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from msgspec import DecodeError, Struct, json
+from msgspec import UNSET, DecodeError, Struct, json
 
 from gateway.api.validation import too_long, wrong_type
 from gateway.errors import BadRequest, TooLarge
@@ -145,6 +145,18 @@ def decode_body(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
     body = known(raw)
     counts.check_lists(body)
     return body
+
+
+class _Update(Struct):
+    """The member of an update that null empties."""
+
+    metadata: Any = UNSET
+
+
+def decode_update(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
+    """Return a body as `decode_body` does, but with empty `metadata` for null, which removes the metadata."""
+    body = decode_body(raw, counts)
+    return {**body, "metadata": {}} if json.decode(raw, type=_Update).metadata is None else body
 
 
 def known(raw: bytes) -> dict[str, Any]:

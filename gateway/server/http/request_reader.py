@@ -132,12 +132,14 @@ def header_dict(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
     return found
 
 
-async def read_fields(request: Request, check: ParamCheck) -> dict[str, Any]:
+async def read_fields(
+    request: Request, check: ParamCheck, decode: Callable[[bytes, Counts], dict[str, Any]] = decode_body
+) -> dict[str, Any]:
     """Read the body as an object that passes a check; an empty body is an empty object."""
     config: Config = request.app.state.config
     with room_of(request) as room:
         raw = await read_body(request, config.limits.body_bytes, room)
-        body = await parsed(decode_body, raw or b"{}", counts_of(config))
+        body = await parsed(decode, raw or b"{}", counts_of(config))
     check(body, "")
     return body
 

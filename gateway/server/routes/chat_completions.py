@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 
+from gateway.api.body import decode_update
 from gateway.api.chat.whole import listed_message
 from gateway.api.validation import check_metadata, object_of
 from gateway.errors import NotFound
@@ -61,7 +62,7 @@ async def retrieve_completion(request: Request, id: str) -> JsonBytesResponse:
 async def update_completion(request: Request, id: str) -> JsonBytesResponse:
     """Replace the metadata of a stored completion."""
     tenant = await authenticate_tenant(request)
-    body = await read_fields(request, _UPDATE)
+    body = await read_fields(request, _UPDATE, decode_update)
     async with request.app.state.store.writing() as db:
         return JsonBytesResponse(
             (await chat_completions.set_metadata(db, await _found(db, tenant, id), body["metadata"])).body

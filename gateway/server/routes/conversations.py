@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI, Request
 
+from gateway.api.body import decode_update
 from gateway.api.responses.input_items import HistoryRules, Item, referenced_ids
 from gateway.api.responses.stored_items import complete_added_items, duplicate_item_error, visible_item
 from gateway.api.validation import check_metadata, list_of, object_, object_of
@@ -59,7 +60,7 @@ async def retrieve_conversation(request: Request, id: str) -> JsonBytesResponse:
 async def update_conversation(request: Request, id: str) -> JsonBytesResponse:
     """Replace the metadata of a conversation."""
     tenant = await authenticate_tenant(request)
-    body = await read_fields(request, _DESCRIBE)
+    body = await read_fields(request, _DESCRIBE, decode_update)
     async with request.app.state.store.writing() as db:
         await _found(db, tenant, id)
         await conversations.set_metadata(db, id, body["metadata"])

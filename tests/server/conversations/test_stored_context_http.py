@@ -186,6 +186,8 @@ async def test_conversation_is_created_read_changed_and_deleted(serving):
         assert (await client.get(path)).json() == made
         changed = {**made, "metadata": {"c": "d"}}
         assert (await client.post(path, metadata={"c": "d"})).json() == (await client.get(path)).json() == changed
+        bare = {**changed, "metadata": {}}
+        assert (await client.post(path, metadata=None)).json() == (await client.get(path)).json() == bare
         gone = {"id": made["id"], "object": "conversation.deleted", "deleted": True}
         assert (await client.delete(path)).json() == gone
         for answer in (await client.get(path), await client.delete(path), await client.post(path, metadata={})):
@@ -349,6 +351,8 @@ async def test_chat_completion_is_read_changed_and_deleted(serving):
         assert kept == {**response, "metadata": {"a": "b"}}
         changed = {**kept, "metadata": {"c": "d"}}
         assert (await client.post(path, metadata={"c": "d"})).json() == (await client.get(path)).json() == changed
+        bare = {**changed, "metadata": {}}
+        assert (await client.post(path, metadata=None)).json() == (await client.get(path)).json() == bare
         assert problem(await client.post(path)) == (400, BAD, "missing_required_parameter", "metadata")
         gone = {"id": response["id"], "object": "chat.completion.deleted", "deleted": True}
         assert (await client.delete(path)).json() == gone
