@@ -45,7 +45,12 @@ class ToolCallSelectionFilter:
 
 
 def drop_disallowed_calls(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
-    """Return the request, and a filter that drops calls of tools that are not allowed."""
+    """Return the request, and a filter that drops calls of tools that are not allowed: all with `tool_choice: none`.
+
+    A server may find calls in the text even if it gets no tools, as Ollama does for gpt-oss.
+    """
+    if request.tool_choice == "none":
+        return request, [ToolCallSelectionFilter(lambda _: False, ledger)]
     if request.allowed is None:
         return request, []
     forbidden = {tool.name for tool in request.tools} - {tool.name for tool in request.callable_tools}

@@ -652,6 +652,17 @@ async def test_tool_call_beyond_the_first_is_dropped_if_not_parallel():
         assert "dropped:tool_calls" in all_warnings(answer)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_tool_call_is_dropped_if_tool_choice_is_none(streamed):
+    call_of_clock = call("clock", "{}", id="a")
+    script = stream(chunk("Hi"), chunk(tool_calls=call_of_clock), chunk(finish="tool_calls"))
+    async with gateway(script if streamed else whole(completion_body("Hi", tool_calls=call_of_clock))) as site:
+        answer = await site.chat(stream=streamed, tools=BOTH, tool_choice="none")
+        assert "tools" not in site.upstream_body
+        assert '"Hi"' in answer.text and '"finish_reason":"stop"' in answer.text and "clock" not in answer.text
+        assert "dropped:tool_calls" in all_warnings(answer)
+
+
 async def test_logprobs_with_tools_are_requested_unstreamed_from_llamacpp():
     fields = {"logprobs": True, "top_logprobs": 2, "tools": [TOOL]}
     assert await sent(fields, "vllm") == (fields, None)

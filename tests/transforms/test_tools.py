@@ -460,6 +460,13 @@ def test_finish_reason_is_stop_if_no_allowed_tool_call_is_left(reason, wanted):
     ]
 
 
+def test_tool_calls_are_dropped_if_tool_choice_is_none():
+    request, ledger = request_with(tool("f"), tool_choice="none"), Warnings()
+    events = [*call("f", "{}"), TextDelta(0, "a"), *call("no", "{}", number=1), Finish(0, "tool_calls")]
+    assert events_for_client(request, events, ledger) == [TextDelta(0, "a"), Finish(0, "stop")]
+    assert ledger.entries() == ["dropped:tool_calls"]
+
+
 def test_allowed_tools_that_are_all_tools_need_no_filter():
     request = request_with(tool("f"), tool("h"), allowed=frozenset([ToolName("h"), ToolName("f")]))
     assert lower_request(request, Warnings()) == (request, [])
