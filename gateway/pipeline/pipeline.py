@@ -118,6 +118,7 @@ class Pipeline:
     begun: the client has received content.
     round_has_content: the client has received content of this round.  Without it, a failed round may be repeated.
     problem: the failure of the round; the client receives it only at the end of the response.
+    lone: the first half of `feed_one`, valid until the next `feed`; `encode_events` is the second.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Pipeline:
         self._counted: Usage | None = None  # of this round, once the backend has sent it
         self._running = False
         self._started = False
-        self._lone: Lone | None = None
+        self.lone: Lone | None = None
         self.begun = False
         self.round_has_content = False
         self.problem: Problem | None = None
@@ -142,7 +143,7 @@ class Pipeline:
     def start(self) -> list[PipelineAction]:
         """Start a round."""
         self.problem, self._counted, self._running, self.round_has_content = None, None, True, False
-        self._upstream, self._lone = self._open_round(self._request), None
+        self._upstream, self.lone = self._open_round(self._request), None
         return [StartCall(self._request)]
 
     def add_usage(self, usage: Usage) -> None:
@@ -181,24 +182,20 @@ class Pipeline:
 
     def feed(self, data: bytes) -> bytes:
         """Return the client's data for the upstream's data."""
-        if self._lone and (output := self.feed_one(data)) is not None:
+        if self.lone and (output := self.feed_one(data)) is not None:
             return output
         events = self._upstream.feed(data)
-        self._lone = self._upstream.feed_one
+        self.lone = self._upstream.feed_one
         return self.encode_events(events) if events else b""
 
     def feed_one(self, data: bytes) -> bytes | None:
         """Return the client's data for one more chunk of the last form; None, without effect, for other data."""
-        events = self._lone(data) if self._lone else None
+        events = self.lone(data) if self.lone else None
         return None if events is None else self.encode_events(events)
-
-    def read_one(self, data: bytes) -> Sequence[Event] | None:
-        """Return the events of such a chunk, for `encode_events`."""
-        return self._lone(data) if self._lone else None
 
     def forget_form(self) -> None:
         """Decode the next chunk as if no chunk of its form had come before."""
-        self._lone = None
+        self.lone = None
 
     def fail(self, problem: Problem) -> list[PipelineAction]:
         """End a round that broke off; the content received before is delivered first."""
@@ -286,7 +283,7 @@ class Pipeline:
             self._counted = event
             return self._endpoint.encode(self._spent + event)
         if isinstance(event, Failure):
-            self.problem, self._lone = event.problem, None
+            self.problem, self.lone = event.problem, None
             return b""
         output = self._endpoint.encode(event)
         return output and self.begin_response() + output

@@ -17,16 +17,17 @@ class ChunkRun:
     """Consecutive chunks of one upstream call.
 
     begun: the start of the request; fields: of each chunk its time, its data, its events and the bytes for the client.
+    unseen: the number of chunks without bytes for the client.
     count: the number of its entries; size: their counted bytes; t: the time of the last one.
     """
 
     __slots__ = ("_begun", "_call", "_fields", "count", "size")
 
-    def __init__(self, begun: float, call: int, fields: list[Any]) -> None:
+    def __init__(self, begun: float, call: int, fields: list[Any], unseen: int) -> None:
         self._begun, self._call, self._fields = begun, call, fields
-        data, written = fields[1::_FIELDS], fields[3::_FIELDS]
-        self.count = len(data) + len(written) - written.count(b"")
-        self.size = sum(map(len, data)) + sum(map(len, written)) + ENTRY * self.count
+        pieces = fields[1::2]  # what came and what went out, in turns
+        self.count = len(pieces) - unseen
+        self.size = len(b"".join(pieces)) + ENTRY * self.count  # a copy takes half the time of adding up the lengths
 
     @property
     def t(self) -> float:

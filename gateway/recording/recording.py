@@ -1,8 +1,9 @@
 """Collect the entries of one request while it runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gateway.events import Event
 from gateway.recording.chunk_run import ChunkRun
 from gateway.recording.entries import ENTRY, EndEntry, RecordingEntry, RequestEntry
 
@@ -17,7 +18,9 @@ class Recording:
     size: the counted bytes, those of left out entries included; count: the number of entries.
     over: no more entries follow.
     deferred: entries of chunks are made when a reader asks for them, else in short runs.
-    chunks: the fields of chunks that are not counted yet, see ChunkRun; call: the number of their upstream call.
+    chunks: the fields of chunks that are not counted yet, see ChunkRun; another list after each `settle`.  A caller
+    appends those with bytes for the client, and calls `keep_unseen` for the others.
+    call: the number of their upstream call.
     """
 
     def __init__(self, id: str, started: str, most: int, *, begun: float = 0.0, deferred: bool = False) -> None:
@@ -25,7 +28,7 @@ class Recording:
         self.max_bytes, self.size, self.count = most, 0, 0
         self.over = False
         self.chunks: list[Any] = []
-        self.call = 0
+        self._unseen = self.call = 0
         self._parts: list[RecordingEntry | ChunkRun] = []
         self._made: tuple[int, list[RecordingEntry]] = (0, [])  # of so many parts, the entries
 
@@ -61,12 +64,19 @@ class Recording:
         if self.size <= self.max_bytes:
             self._append(entry)
 
+    def keep_unseen(self, time: float, data: bytes, events: Sequence[Event]) -> None:
+        """Keep a chunk that gave the client nothing, or nothing yet.  time: on the clock of chunks."""
+        self.chunks += time, data, events, b""
+        self._unseen += 1
+        if len(self.chunks) >= LONGEST_RUN:
+            self.settle()
+
     def settle(self) -> None:
         """Count the chunks, and leave out those beyond the limit."""
         if not self.chunks:
             return
-        run = ChunkRun(self.begun, self.call, self.chunks[:])
-        self.chunks.clear()
+        run = ChunkRun(self.begun, self.call, self.chunks, self._unseen)
+        self.chunks, self._unseen = [], 0
         if self._deferred and self.size + run.size <= self.max_bytes:
             self.size, self.count = self.size + run.size, self.count + run.count
             self._parts.append(run)

@@ -8,6 +8,7 @@ from gateway.events import TextDelta, ToolCallStart
 from gateway.recording import EndEntry, Recording, RequestEntry, ResponseDataEntry, UpstreamDataEntry, summarize
 from gateway.recording.chunk_run import ChunkRun
 from gateway.recording.entries import ENTRY
+from gateway.recording.recording import LONGEST_RUN
 
 REQUEST = RequestEntry(0.0, "/v1/chat/completions", b"{}")
 
@@ -20,7 +21,10 @@ def recording(most=1 << 20, *, deferred=True):
 
 
 def chunk(made, time, data, events, written):
-    made.chunks += 10.0 + time, data, events, written
+    if written:
+        made.chunks += 10.0 + time, data, events, written
+    else:
+        made.keep_unseen(10.0 + time, data, events)
 
 
 def texts(*words):
@@ -72,6 +76,14 @@ def test_chunks_beyond_the_limit_are_left_out(deferred):
     chunk(made, 2.0, b"four", (), b"")
     made.settle()
     assert made.count == 3 and made.size == 2 + len(b"onetwothreeABCfour") + 7 * ENTRY
+
+
+def test_chunks_without_output_are_counted_in_short_runs():
+    made = recording()
+    for n in range(LONGEST_RUN):
+        chunk(made, float(n), b"x", (), b"")
+        assert len(made.chunks) < LONGEST_RUN
+    assert made.count > LONGEST_RUN - LONGEST_RUN // 4
 
 
 def test_entries_keep_their_place_while_chunks_come():

@@ -78,14 +78,15 @@ class StreamTiming:
     _last_unseen: float = -1.0  # the last chunk that gave the client nothing
     _unseen_since: float = 0.0
 
-    def chunk_received(self, begun: bool) -> None:
-        """Note a chunk.  begun: the response has had content."""
+    def chunk_received(self, begun: bool) -> float:
+        """Note a chunk, and return its time.  begun: the response has had content."""
         now = perf_counter()
         if self.first_content is not None:
             self.gaps[bisect_left(GAPS, now - self.last)] += 1
         else:
             self._begin(now, begun)
         self.last = now
+        return now
 
     def unseen_chunk_received(self, begun: bool, limit: float) -> bool:
         """Note a chunk that gives the client nothing.

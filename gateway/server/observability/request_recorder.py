@@ -131,7 +131,7 @@ def _before(now: float, seconds: float | None) -> float | None:
 
 
 class RecordedPipeline(Pipeline):
-    """A Pipeline whose source records what `feed` gets.  The caller of `read_one` records what that gets."""
+    """A Pipeline whose source records what `feed` gets.  The caller of `lone` records what that gets."""
 
     def feed(self, data: bytes) -> bytes:
         """Return the client's data for the upstream's data, also that of a lone chunk by the source."""

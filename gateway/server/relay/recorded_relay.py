@@ -30,7 +30,7 @@ class RecordedRelay(Relay):
         recorder: RequestRecorder,
     ) -> None:
         super().__init__(pipeline, attempts, settings, store)
-        self._recording, self._chunks = recorder.recording, recorder.recording.chunks
+        self._recording = recorder.recording
 
     async def stream(self, writer: ResponseWriter) -> None:
         """Send all but the last piece, as a Relay does."""
@@ -39,25 +39,22 @@ class RecordedRelay(Relay):
 
     def _on_data(self, data: bytes) -> DataOutcome:
         """Handle data as a Relay does, and record it.  The writer records output that the task sends."""
-        events = None if self._outcome_open else self._pipeline.read_one(data)
-        if events is None:
+        pipeline = self._pipeline
+        if self._outcome_open or not (lone := pipeline.lone) or (events := lone(data)) is None:
             return DECLINED
-        chunks, output = self._chunks, self._pipeline.encode_events(events)
-        outcome = HANDLED
-        if not output:
+        if not (output := pipeline.encode_events(events)):
             outcome = self._on_unseen_data()
-            chunks += perf_counter(), data, events, b""
-        elif self._pipeline.problem or not self._try_write_unrecorded(output):
+            self._recording.keep_unseen(perf_counter(), data, events)
+            return outcome
+        if pipeline.problem or not self._try_write_unrecorded(output):
             self._pending = output
-            chunks += perf_counter(), data, events, b""
+            self._recording.keep_unseen(perf_counter(), data, events)
             return WAKE
-        else:
-            pace = self._record.pace
-            pace.chunk_received(begun=True)
-            chunks += pace.last, data, events, output
+        chunks = self._recording.chunks
+        chunks += self._record.pace.chunk_received(True), data, events, output
         if len(chunks) >= LONGEST_RUN:
             self._recording.settle()
-        return outcome
+        return HANDLED
 
 
 def open_relay(pipeline: Pipeline, attempts: AttemptSource, settings: StreamSettings, store: StoreCallback) -> Relay:
