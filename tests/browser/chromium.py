@@ -6,9 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import async_playwright
+from playwright.async_api import async_playwright, expect
+
+from support.wait import DEADLINE
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+_MILLISECONDS = 1000 * DEADLINE
+expect.set_options(timeout=_MILLISECONDS)
 
 
 @asynccontextmanager
@@ -28,6 +32,7 @@ async def chromium():
 async def page_of(browser, size=DESKTOP, **options):
     """A tab of somebody new.  `complaints`: what its console says of errors, what fails in it, what it asks people."""
     context = await browser.new_context(viewport=size, **options)
+    context.set_default_timeout(_MILLISECONDS)
     page = await context.new_page()
     page.complaints = []
     page.on(
