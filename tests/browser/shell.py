@@ -15,7 +15,6 @@ SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 # Bytes of a page, and of its styles, scripts and icons together: as files, and as sent.
 MOST_HTML = 30_000
 WEIGHT = 48_000, 13_000
-WEIGHTS = {"/inspector?id=one": (48_000, 17_500)}  # its modules are compressed one by one
 # All that moves after the first paint, in layout-shift units.
 SHIFTS = """window.shifts = [];
 new PerformanceObserver((list) => window.shifts.push(...list.getEntries().map((one) => one.value)))
@@ -124,5 +123,5 @@ async def test_a_page_its_styles_its_scripts_and_its_icons_are_small(path):
         sizes = [sizes for address, *sizes in loaded if "/assets/" in address]
         whole, sent = map(sum, zip(*sizes, strict=True))
         (html,) = [size for address, size, _ in loaded if address == url_of(site) + path]
-        most, most_sent = WEIGHTS.get(path, WEIGHT)
+        most, most_sent = WEIGHT
         assert 0 < html <= MOST_HTML and 0 < whole <= most and 0 < sent <= most_sent

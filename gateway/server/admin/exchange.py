@@ -26,6 +26,7 @@ from gateway.recording import (
 from gateway.server.admin.conversation import RequestView, ToolView, read_request
 from gateway.server.admin.exchange_failure import FailureView, failure_view
 from gateway.server.admin.exchange_times import ExchangeTimes, exchange_times
+from gateway.server.admin.exchange_verdict import RequestVerdict, response_verdict
 from gateway.server.admin.inspector import markers
 from gateway.server.admin.warning_changes import TextChange, text_changes
 from gateway.server.observability.minute_counts import MinuteCounts
@@ -87,6 +88,7 @@ class ConversationView(Struct, frozen=True):
 
     received: the request as the model received it, None if no backend was called; sent: as the client sent it.
     looks_like: formats whose markup the text has, if tools were offered and none was called.
+    verdict: on a response that came whole and is not as it should be, else None.
     changes: the texts before and after, by warning, where the gateway changed one.
     """
 
@@ -95,6 +97,7 @@ class ConversationView(Struct, frozen=True):
     response: RecordedResponse
     looks_like: list[FormatGuess]
     changes: dict[str, TextChange]
+    verdict: RequestVerdict | None
 
 
 def exchange_detail(
@@ -138,7 +141,9 @@ def conversation_view(recording: Recording, secrets: Collection[bytes]) -> Conve
     prepared = next((entry.format for entry in shown.entries if isinstance(entry, PreparedEntry)), "")
     tools = [*(received.tools if received else ()), *(sent.tools if sent else ())]
     changes = text_changes(shown, _warning_entries(shown, response.warnings))
-    return ConversationView(received, sent, response, _looks_like(response, tools, prepared), changes)
+    likely, over = _looks_like(response, tools, prepared), end_entry(shown)
+    verdict = response_verdict(response, likely, prepared) if over and over.status < 400 else None
+    return ConversationView(received, sent, response, likely, changes, verdict)
 
 
 def _looks_like(response: RecordedResponse, tools: Sequence[ToolView], format: str) -> list[FormatGuess]:

@@ -329,17 +329,49 @@ async def test_admin_page_assets_are_compressed_for_browsers_that_read_it(accept
     assert (int(answer.headers["content-length"]) < len(answer.content) / 2) == (encoding == "gzip")
 
 
-def test_admin_page_assets_are_sent_without_comments_and_indentation():
+def test_admin_page_scripts_and_icons_are_sent_without_comments_and_indentation():
     for name, (data, _) in routes.assets().items():
         text = (HERE / "assets" / name).read_text("utf-8")
         if name.endswith(".svg"):
             assert data.decode() == text
+        if not name.endswith(".js"):
             continue
         lines = [line.strip() for line in re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).splitlines()]
         sent = re.sub(r"/\*.*?\*/", "", data.decode()).splitlines()
         assert sent == [line for line in lines if line and not line.startswith("//")]
         several = [line for line in sent if line.replace('"`"', "").count("`") % 2]
         assert not several, f"{name} has a text of several lines, which would lose its indentation"
+
+
+def test_admin_page_styles_are_sent_without_comments_and_spaces_that_mean_nothing():
+    assert "tokens.css" not in routes.assets(), "it is the beginning of base.css"
+    for name, (data, _) in routes.assets().items():
+        if not name.endswith(".css"):
+            continue
+        files = ("tokens.css", name) if name == "base.css" else (name,)
+        text = "".join((HERE / "assets" / file).read_text("utf-8") for file in files)
+        sent = data.decode()
+        assert not re.search(r"/\*|\n|: |[{};,] | [{};,]|;}", sent), name
+        words = [
+            re.findall(r"[^\s;]+", re.sub(r"([{}:,])", r" \1 ", one))
+            for one in (re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL), sent)
+        ]
+        assert words[0] == words[1], name
+        inside = [one for one in re.findall(r'"[^"]*"', sent) if re.search(r"[{};,:]", one)]
+        assert not inside, f"{name} has texts with signs around which spaces would go"
+
+
+@pytest.mark.parametrize(
+    ("style", "sent"),
+    [
+        ("a :is(b, c) > d:hover { color: red; }\n/* x */\n", "a :is(b,c) > d:hover{color:red}"),
+        ("@media (max-width: 1rem) {\n    a { width: calc(1px + 2px); --x: 1; }\n}\n", "@media (max-width:1rem){a{width:calc(1px + 2px);--x:1}}"),
+    ],
+)  # fmt: skip
+def test_admin_page_styles_keep_spaces_that_mean_something(tmp_path, style, sent):
+    file = tmp_path / "one.css"
+    file.write_text(style, "utf-8")
+    assert routes._as_sent(file) == sent.encode()
 
 
 async def test_admin_page_assets_are_kept_by_browsers_until_one_changes():
@@ -352,7 +384,7 @@ async def test_admin_page_assets_are_kept_by_browsers_until_one_changes():
 
 
 def test_admin_page_assets_exist_and_refer_to_no_other_site():
-    assert routes.assets().keys() == {file.name for file in (HERE / "assets").iterdir()}
+    assert routes.assets().keys() == {file.name for file in (HERE / "assets").iterdir()} - {"tokens.css"}
     for file in (HERE / "templates").iterdir():
         text = file.read_text("utf-8")
         named = re.findall(r'ui\.(?:asset|script|style)\("([^"]+)"\)', text)

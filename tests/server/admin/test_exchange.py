@@ -207,6 +207,26 @@ def test_conversation_of_a_request_without_a_backend_shows_what_the_client_sent(
 
 
 @pytest.mark.parametrize(
+    ("events", "ended", "title"),
+    [
+        (
+            [TextDelta(0, MISTRAL), Finish(0, "stop")],
+            over(),
+            "No tool was called, but the text has the markup of mistral.",
+        ),
+        ([TextDelta(0, "Hi"), Finish(0, "length")], over(), "The token limit cut the response off."),
+        ([TextDelta(0, "Hi"), Finish(0, "stop")], over(), None),
+        ([TextDelta(0, "Hi")], over(502, LOADING), None),
+        ([TextDelta(0, "Hi")], None, None),
+    ],
+    ids=["markup", "token limit", "well", "failed", "running"],
+)
+def test_conversation_has_a_verdict_on_a_whole_response_that_is_not_as_it_should_be(events, ended, title):
+    found = view(recording_of(prepared(), PUT, upstream_data(*events), over=ended))["verdict"]
+    assert (found and found["title"]) == title
+
+
+@pytest.mark.parametrize(
     ("events", "tools", "formats"),
     [
         ([TextDelta(0, MISTRAL)], True, ["mistral"]),

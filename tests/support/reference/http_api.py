@@ -218,9 +218,12 @@ The details have these members. All times are seconds since the request arrived,
 | `failure` | `null`, or the error: `backend`, `upstream_status` and `body` of its response, the end of the response to the client (`sent`), `advice`, and the number of `equal` failures in the last hour |
 | `client`, `client_status` | the first product of the client's user agent; the status that the client received |
 | `newer`, `older` | `id` and `started` of the requests around it |
+| `shown` | what the page of the request shows, in words: `verdict`, `facts`, `usage`, `details`, `axis`, `pace`, and the `picture` of the pace. It may change with the page |
 
 The conversation has the request as the model received it (`received`) and as the client sent it (`sent`): `messages`, `tools` and `parameters`. The `response`
 has `choices` with `text`, `reasoning`, `tool_calls` and `finish_reason`, and `usage` and `warnings`.
+
+If the response came whole and is not as it should be, `verdict` says so.
 
 If tools were offered and none was called, `looks_like` has the formats whose markup the text has. `calls: true` says that the format reads a tool call in it.
 

@@ -1,8 +1,8 @@
 // Keeps a page as it is now: fetches it again and again, with the key if one is needed, and changes what is new in it.
 
-import { live } from "./live.js";
 import { ask, forget, keep, key, reason } from "./api_key.js";
 import { find } from "./elements.js";
+import { live } from "./follow.js";
 
 const SECONDS = 2;
 // The one place where text becomes a document: what the gateway has rendered, in which all else is escaped.

@@ -14,13 +14,6 @@ export function made(name, text = "", look = "") {
 
 export const badge = (text, look = "") => made("span", text, `badge ${look}`);
 
-// Names between backquotes are code.
-export function coded(text, look = "") {
-    const shown = made("p", "", look);
-    shown.append(...text.split("`").map((part, place) => place % 2 ? made("code", part) : part));
-    return shown;
-}
-
 // The outcome of a request, or that it is still running.
 export function state({ live, status }) {
     if (live) return badge("running", "live");

@@ -1,17 +1,17 @@
 // The page of a request.  Modules for parts that a reader opens load then.
 
-import { badge, coded, find, icon, made, state } from "./elements.js";
-import { fold, pre, showConversation } from "./conversation.js";
+import { find, icon, made, state } from "./elements.js";
+import { showConversation } from "./conversation.js";
 import { follow, get, open, tell } from "./follow.js";
 import { restoreScroll } from "./scroll.js";
-import { showTiming, timeline } from "./timing.js";
-import { verdict } from "./verdict.js";
 
 const SECONDS = 1; // between two looks at a running request
+const SVG = "http://www.w3.org/2000/svg";
 const ICONS = { ok: "check", warn: "alert", bad: "error", info: "info" };
 
 const load = follow(look, SECONDS);
-let head = null, talk = null, steps = null; // steps: a promise of the recorded steps, once a reader wants them
+// steps: a promise of the recorded steps, once a reader wants them; warned: the module of the warnings, once there are any
+let head = null, talk = null, steps = null, warned = null;
 
 const address = () => new URLSearchParams(location.search);
 const path = (more = "") => {
@@ -26,7 +26,9 @@ async function look() {
     const first = !head;
     talk = await get(...path("/conversation")) ?? talk;
     head = known;
+    // Before the page opens, so that nothing moves then.
     if (head.failure) (await import("./failure.js")).showFailure(head.failure);
+    if (head.ledger.length) warned ??= await import("./warnings.js");
     open(true);
     showAll();
     if (first) await begin();
@@ -50,26 +52,22 @@ function showAll() {
     showHead();
     showVerdict();
     if (talk) showConversation(find("talk"), talk);
-    showTiming(find("axis"), find("phases"), head);
-    const summary = timeline(find("timeline"), head);
-    find("timeline").setAttribute("aria-label", summary);
-    find("pace").textContent = summary;
+    showTiming();
     showWarnings();
-    showPairs(find("usage"), usage());
-    showPairs(find("details"), details());
+    showPairs(find("usage"), head.shown.usage);
+    showPairs(find("details"), head.shown.details);
     showLikely();
 }
 
 function showHead() {
-    const { id, prompt, endpoint, model, backend, started, key: name } = head;
+    const { id, prompt, started, shown: { facts } } = head;
     find("which").textContent = id;
     find("title").textContent = prompt || "Request without a prompt";
     document.title = `${prompt || id} · gateway`;
     const time = made("time", new Date(started).toLocaleString());
     time.dateTime = started;
     time.title = Intl.DateTimeFormat().resolvedOptions().timeZone;
-    const facts = [endpoint, model && (backend ? `${model} at ${backend}` : model), name && `key ${name}`];
-    find("summary").replaceChildren(state(head), ...facts.filter(Boolean).flatMap((one) => [" ", made("span", one)]), " ", time);
+    find("summary").replaceChildren(state(head), ...facts.flatMap((one) => [" ", made("span", one)]), " ", time);
     for (const side of ["newer", "older"]) {
         find(side).hidden = !head[side];
         if (head[side]) find(side).href = `/inspector?${new URLSearchParams(head[side])}`;
@@ -77,11 +75,11 @@ function showHead() {
 }
 
 function showVerdict() {
-    const { look, title, support, link, format } = verdict(head, talk);
+    const { look, title, support, link, format } = (!head.live && talk?.verdict) || head.shown.verdict;
     find("verdict").className = `notice is-${look}`;
     find("verdict-icon").replaceChildren(icon(ICONS[look]));
     find("verdict-title").textContent = title;
-    find("verdict-support").textContent = support ?? "";
+    find("verdict-support").textContent = support;
     const acts = find("verdict-acts");
     if (acts.dataset.of === `${link} ${format}`) return; // it may have the focus
     acts.dataset.of = `${link} ${format}`;
@@ -99,55 +97,44 @@ function showVerdict() {
 }
 
 function showWarnings() {
-    const shown = head.warnings.map((one) => {
-        const item = made("article", "", "warning"), title = made("h3"), acts = made("p", "", "acts");
-        title.append(badge(one.title, one.severity === "warn" ? "warn" : ""));
-        const docs = made("a", "What it means");
-        docs.href = one.link;
-        acts.append(docs);
-        const n = head.warning_entries[one.entry];
-        if (n !== undefined) acts.prepend(jump(n), " ");
-        item.append(title, made("p", one.entry, "mono quiet"), coded(one.meaning), coded(one.action, "quiet"), acts);
-        const change = talk?.changes[one.entry];
-        if (change) item.append(fold("Before and after", [pre(change.before || "–", "block"), pre(change.after || "–", "block")]));
-        return item;
-    });
-    const rest = head.ledger.slice(head.warnings.length);
-    if (rest.length) shown.push(fold(`${rest.length} further warnings`, [made("p", rest.join(", "), "mono")]));
-    const box = find("ledger");
-    if (box.dataset.of === head.ledger.join()) return;
-    box.dataset.of = head.ledger.join();
-    box.replaceChildren(...shown.length ? shown : [made("p", head.live ? "None so far." : "No warnings.", "pad quiet")]);
+    const box = find("ledger"), { ledger, live } = head;
+    if (box.dataset.of === `${live} ${ledger}`) return;
+    box.dataset.of = `${live} ${ledger}`;
+    const open = async (n) => (await wanted()).open(n);
+    box.replaceChildren(...ledger.length
+        ? warned.warnings(head, talk?.changes ?? {}, open)
+        : [made("p", live ? "None so far." : "No warnings.", "pad quiet")]);
 }
 
-function jump(n) {
-    const link = made("a", "Show in the stream");
-    link.href = "#stream";
-    link.addEventListener("click", async () => (await wanted()).open(n));
-    return link;
+// The phases on a time axis, and the pace of the output, as the gateway has drawn them.
+function showTiming() {
+    const { axis: { ticks, rows }, pace, picture } = head.shown;
+    find("axis").replaceChildren(...ticks.map(([place, label]) => shape("text", { x: `${place}%`, y: 16 }, label)));
+    find("phases").replaceChildren(...rows.map(phase));
+    find("timeline").replaceChildren(...Object.entries(picture).map(([look, d]) => shape("path", { class: look, d })));
+    find("timeline").setAttribute("aria-label", pace);
+    find("pace").textContent = pace;
 }
 
-function usage() {
-    const { input, cached, output, reasoning, text: rest, estimated } = head.tokens;
-    const counted = input || output; // a backend that failed has counted none
-    const count = (tokens) => counted ? tokens.toLocaleString() : "–";
-    const pairs = [["Input", count(input)], ["Input, cached", count(cached)], ["Output", count(output)]];
-    pairs.push(["Reasoning", count(reasoning)], ["Text and tool calls", count(rest)]);
-    const took = head.duration - head.times.first_token;
-    if (output && head.times.first_token !== null && took > 0) pairs.push(["Output speed", `${(output / took).toFixed(0)} tokens/s`]);
-    if (estimated.length) pairs.push(["Estimated", estimated.join(", ")]);
-    return pairs;
+function phase({ name, note, look, start, width, ended, took }) {
+    const item = made("tr"), title = made("th", name), bar = made("td");
+    title.scope = "row";
+    title.append(made("span", note, "note"));
+    bar.append(shape("svg", { "aria-hidden": true }));
+    bar.firstChild.append(shape("rect", { class: `f-${look}`, x: `${start}%`, y: 9, width: `${width}%`, height: 10, rx: 2 }));
+    item.append(title, bar, made("td", ended, "r t quiet"), made("td", took, "r t"));
+    return item;
 }
 
-function details() {
-    const { id, format, reason: why, backend, upstream_model: model, client, bytes, entries, cut, line } = head;
-    const pairs = [["Format", why ? `${format}: ${why}` : format], ["Backend", backend], ["Model at the backend", model], ["Client", client]];
-    if (line.received_bytes !== undefined) pairs.push(["Bytes", `${line.received_bytes.toLocaleString()} in, ${line.sent_bytes.toLocaleString()} out`]);
-    return [["Request", id], ...pairs, ["Recording", `${entries.toLocaleString()} entries, ${bytes.toLocaleString()} bytes${cut ? ", incomplete" : ""}`]];
+function shape(name, given, label = "") {
+    const drawn = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(given)) drawn.setAttribute(key, value);
+    drawn.textContent = label;
+    return drawn;
 }
 
 function showPairs(list, pairs) {
-    list.replaceChildren(...pairs.flatMap(([name, value]) => [made("dt", name), made("dd", value || "–")]));
+    list.replaceChildren(...pairs.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
 }
 
 function showLikely() {

@@ -1,7 +1,10 @@
 // What failed: the response of the backend beside the one to the client, and what to do.
 
-import { badge, coded, find } from "./elements.js";
+import { badge, find } from "./elements.js";
 import { pretty } from "./conversation.js";
+import { coded, styles } from "./parts.js";
+
+await styles("compare.css");
 
 export function showFailure(failure) {
     find("failure").hidden = false;

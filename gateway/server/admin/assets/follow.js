@@ -2,7 +2,6 @@
 
 import { ask, forget, keep, key, reason } from "./api_key.js";
 import { find } from "./elements.js";
-import { live } from "./live.js";
 
 export function tell(text) {
     find("status").textContent = text;
@@ -30,6 +29,25 @@ function refuse(text) {
     forget();
     open(false);
     find("key").focus();
+}
+
+// The switch that stops a page from following the gateway, and the button that forgets the key.
+// load fetches again, tell shows a text.  The page reads `paused` of the returned state.
+export function live(load, tell) {
+    const state = { paused: false };
+    document.addEventListener("click", (event) => {
+        const { id } = event.target.closest("button") ?? {};
+        if (id === "leave") {
+            forget();
+            location.reload();
+        }
+        if (id !== "live") return;
+        state.paused = !state.paused;
+        find("live").setAttribute("aria-pressed", !state.paused);
+        if (state.paused) tell("paused");
+        else load();
+    });
+    return state;
 }
 
 // Call look() now, and again after some seconds while it returns true.  Return a function that does so at once.

@@ -3,6 +3,9 @@
 import { ask, reason } from "./api_key.js";
 import { find } from "./elements.js";
 import { showResponse } from "./conversation.js";
+import { styles } from "./parts.js";
+
+await styles("compare.css");
 
 let runs = 0;
 

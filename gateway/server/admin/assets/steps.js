@@ -5,22 +5,13 @@ import { find, made } from "./elements.js";
 import { curl, text } from "./exchange.js";
 import { pretty } from "./conversation.js";
 import { get, tell } from "./follow.js";
+import { styles } from "./parts.js";
 import { Stream } from "./stream.js";
-
-// The styles of the rows, which come before them.
-function looks() {
-    const sheet = made("link");
-    Object.assign(sheet, { rel: "stylesheet", href: new URL("steps.css", import.meta.url) });
-    document.head.append(sheet);
-    return new Promise((loaded) => {
-        sheet.onload = sheet.onerror = loaded;
-    });
-}
 
 export class Steps {
     #path;
     #stream = new Stream();
-    #turn = looks();
+    #turn = styles("steps.css"); // they come before the rows
 
     // path: returns the address of a part of the request, and its query.
     constructor(path) {
