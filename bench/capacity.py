@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from bench import traffic
@@ -13,7 +12,9 @@ from bench.traffic import Traffic
 
 _SECONDS = 3.0
 _SETTLE_SECONDS = 2.0  # the gateway opens its store a second after the first request
-_LOW_RATE, _MIN_RATE, _MAX_RATE = 200.0, 10.0, 5000.0  # new clients a second
+_FIRST_RATES = 0.0, 200.0  # new clients a second
+_MIN_RATE, _MAX_RATE = 10.0, 5000.0
+_TRIES, _NEAR = 6, 0.02  # measurements for a share, and how near to it they have to come
 _LEAST = 1e-4  # of a core for a new client a second, so that noise gives no endless rate
 _STREAM = "m=plain,n={},p=100,ts=1"
 
@@ -30,21 +31,47 @@ def new_clients(seconds: float, share: int) -> Traffic:
     return replace(_client(seconds), rate=1000.0, requests=round(1000 * seconds), share=share, open=streams)
 
 
-class CoreUse(Struct, frozen=True):
-    """The use of a core by a program: by the open streams, and by each new client a second."""
+class CoreUse:
+    """The use of a program's core, in shares of it, at the rates of new clients measured so far.
 
-    streams: float
-    client: float
+    measure: returns the share of the core at a rate of new clients a second.
+
+    The use is no line: a core that is nearly full does more work in a turn of its loop, and that costs less.
+    So the rate for a share is searched.
+    """
+
+    def __init__(self, measure: Callable[[float], float]) -> None:
+        self._measure = measure
+        self._used: dict[float, float] = {}
 
     def rate(self, share: float) -> float:
-        """Return the new clients a second that use, with the streams, so many per cent of a core."""
-        return min(max(float(round((share / 100 - self.streams) / self.client)), _MIN_RATE), _MAX_RATE)
+        """Return the rate at which the program uses so many per cent of its core, the open streams included."""
+        wanted = share / 100
+        for _ in range(_TRIES):
+            rate = self._guess(wanted)
+            if rate in self._used:
+                break
+            self._used[rate] = self._measure(rate)
+            if abs(self._used[rate] - wanted) <= _NEAR:
+                break
+        return max(min(self._used, key=lambda rate: abs(self._used[rate] - wanted)), _MIN_RATE)
+
+    def _guess(self, wanted: float) -> float:
+        """Return the rate to measure next: between two that are measured, or above all of them."""
+        points = sorted(self._used.items())
+        above = next((point for point in points if point[1] > wanted), None)
+        below = [point for point in points if not above or point[0] < above[0]]
+        if above:
+            return float(round(_on_line(below[-1], above, wanted))) if below else above[0]
+        if len(below) < len(_FIRST_RATES):
+            return _FIRST_RATES[len(below)]
+        return min(float(round(_on_line(below[-2], below[-1], wanted))), 2 * below[-1][0], _MAX_RATE)
 
 
-def line(first: tuple[float, float], second: tuple[float, float]) -> CoreUse:
-    """Return the use through two points: a rate of new clients, and the share of the core in use."""
-    client = max((second[1] - first[1]) / (second[0] - first[0]), _LEAST)
-    return CoreUse(second[1] - client * second[0], client)
+def _on_line(first: tuple[float, float], second: tuple[float, float], used: float) -> float:
+    """Return the rate at which the line through two points of rate and use reaches a use."""
+    slope = max((second[1] - first[1]) / (second[0] - first[0]), _LEAST)
+    return first[0] + (used - first[1]) / slope
 
 
 def offered(load: Traffic, use: Callable[[], CoreUse]) -> Traffic:
@@ -55,17 +82,10 @@ def offered(load: Traffic, use: Callable[[], CoreUse]) -> Traffic:
     return replace(load, rate=rate, requests=round(rate * load.seconds))
 
 
-def _client(seconds: float) -> Traffic:
-    """Return clients with one connection and one short stream each."""
-    return Traffic("mock", "m=plain,n=1", streams=32, requests=1_000_000, seconds=seconds, own=True)
-
-
 @cache  # once for a running program
 def core_use(pid: int, port: int) -> CoreUse:
-    """Measure the use of a core without new clients, with some, and near three quarters of a core."""
-    low = (_LOW_RATE, _used(pid, port, _LOW_RATE))
-    rate = line((0.0, _used(pid, port, 0.0)), low).rate(75)
-    return line(low, (rate, _used(pid, port, rate)))
+    """Return the use of a core by a program."""
+    return CoreUse(partial(_used, pid, port))
 
 
 def _used(pid: int, port: int, rate: float) -> float:
@@ -78,3 +98,8 @@ def _used(pid: int, port: int, rate: float) -> float:
         else:
             time.sleep(_SECONDS)
         return (cpu_seconds(pid) - cpu) / (time.monotonic() - began)
+
+
+def _client(seconds: float) -> Traffic:
+    """Return clients with one connection and one short stream each."""
+    return Traffic("mock", "m=plain,n=1", streams=32, requests=1_000_000, seconds=seconds, own=True)

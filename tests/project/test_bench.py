@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.capacity import CoreUse, line, new_clients, offered
+from bench.capacity import CoreUse, new_clients, offered
 from bench.document import replaced
 from bench.growth import Growth
 from bench.growth import markdown as growths_as_markdown
@@ -122,25 +122,40 @@ def report(dones, failures=0, lat99=0.0, err=""):
     return Report(ok=dones, errs=0, lines=dones, dones=dones, failures=failures, lat99=lat99, err=err, **times)
 
 
+def line_use():
+    return CoreUse(lambda rate: 0.2 + 0.0015 * rate)
+
+
 def test_bench_offered_load_is_a_share_of_the_measured_rate_and_other_traffic_stays():
-    load = offered(new_clients(4.0, 80), lambda: CoreUse(0.2, 0.0015))
+    load = offered(new_clients(4.0, 80), line_use)
     assert (load.rate, load.requests, load.open.streams) == (400.0, 1600, 400)
     other = Traffic("m", "", 4, 100)
-    assert offered(other, lambda: CoreUse(0.2, 0.0015)) is other
+    assert offered(other, line_use) is other
 
 
-def test_bench_rate_is_on_the_line_through_two_measurements():
-    use = line((200.0, 0.4), (600.0, 0.6))
-    assert [use.rate(share) for share in (50, 80, 95)] == [400, 1000, 1300]
-    assert use.rate(10) == 10
+def test_bench_rate_for_a_share_of_a_core_is_found_where_the_use_is_a_curve():
+    measured = []
+
+    def used(rate):
+        measured.append(rate)
+        return min(0.5 + 0.5 * (rate / 2000) ** 0.7, 1.0)
+
+    use = CoreUse(used)
+    rates = [use.rate(share) for share in (60, 80, 95)]
+    assert [used(rate) for rate in rates] == pytest.approx([0.6, 0.8, 0.95], abs=0.03)
+    assert len(measured) <= 3 * 6 + 3 and max(measured) < 3000
 
 
-def test_bench_rate_is_bounded_if_more_clients_use_less():
-    assert line((200.0, 0.4), (600.0, 0.3)).rate(80) == 5000
+def test_bench_rate_is_the_least_if_the_streams_alone_use_more():
+    assert CoreUse(lambda rate: 0.7).rate(50) == 10
+
+
+def test_bench_rate_is_the_nearest_one_if_none_uses_that_share():
+    assert CoreUse(lambda rate: 0.4 if rate < 700 else 1.0).rate(90) >= 700
 
 
 def test_bench_run_counts_failures_of_requests_and_of_the_streams_open_meanwhile():
-    load = offered(new_clients(4.0, 80), lambda: CoreUse(0.2, 0.0015))
+    load = offered(new_clients(4.0, 80), line_use)
     run = Run(load, report(1600), report(400, lat99=7.0))
     assert not run.missing
     delay = {row.name: row.value(run) for one in scenarios(True) if one.traffic.share for row in one.rows}
