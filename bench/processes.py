@@ -16,7 +16,7 @@ from pathlib import Path
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
-_FILES = 16384  # 5000 streams have two sockets each in the gateway
+_FILES = 32768  # 10000 streams have two sockets each in the gateway
 
 
 class NotReady(Exception):

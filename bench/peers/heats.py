@@ -22,7 +22,7 @@ START, IDLE, ADDED, TWO = (
 ONE_AT_A_TIME, MANY_AT_A_TIME = "whole answer, 1 at a time", "whole answer, 32 at a time"
 LATENCY, CPU = f"{ONE_AT_A_TIME}: latency, p50", f"{MANY_AT_A_TIME}: CPU"
 NATIVE = "burst, native text"
-_MANY_STREAMS, _MOST_STREAMS = "1000 streams × 10 chunks/s", "5000 streams × 1 chunk/s"
+_MANY_STREAMS, _MOST_STREAMS = "1000 streams × 10 chunks/s", "10000 streams × 0.5 chunks/s"
 _DELAYS = ("delay of a chunk, p50", "delay of a chunk, p99")
 _DETAILS = ("rate", "latency, p99", "idle gateway, memory")
 
@@ -105,6 +105,6 @@ def _shorter(scenario: Scenario, quick: bool) -> Scenario:
 
 
 def _most_streams(quick: bool) -> Scenario:
-    knobs = f"m=plain,n={4 if quick else 12},p=1000,ts=1"
-    traffic = Traffic("mock", knobs, streams=5000, requests=5000, ramp_ms=5000)
+    knobs = f"m=plain,n={4 if quick else 15},p=2000,ts=1"
+    traffic = Traffic("mock", knobs, streams=10_000, requests=10_000, ramp_ms=15_000)
     return Scenario("streams", _MOST_STREAMS, traffic, crowded(traffic), b'"content"', fresh=True)
