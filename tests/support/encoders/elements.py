@@ -110,8 +110,11 @@ def cdata(text):
     return f"<![CDATA[{text}]]>" if re.search(r"[<&\r\n]", text) else text
 
 
-def dsml(mark, outer, *spellings):
-    """Return the encoder of DeepSeek's markup."""
+MARKS = [f"{bar}DSML{bar}{gap}" for bar in ("｜", "｜｜", "|", "||", "‖") for gap in ("", " ")]
+
+
+def dsml(mark, outer, marks=MARKS, words=("function_calls", "tool_calls", "toolcalls", "tool", "calls")):
+    """Return the encoder of DeepSeek's markup; marks, words: the spellings that end a value, of all versions."""
 
     def calls(calls):
         made = "\n".join(f'<{mark}invoke name="{call.name}">\n{parameters(call)}</{mark}invoke>' for call in calls)
@@ -123,15 +126,19 @@ def dsml(mark, outer, *spellings):
             for key, value in call.args.items()
         )
 
+    ends = [f"</{mark}{word}>" for mark in marks for word in ("invoke", *words)]
+    fits = fitting(
+        [f"<{mark}{end}" for mark in marks for end in ("invoke name=", *(f"{word}>" for word in words))],
+        [f"<{mark}parameter name=" for mark in marks],
+        [f"</{mark}parameter>" for mark in marks],
+        ends,
+    )
     return Encoder(
         calls=calls,
         thought=lambda text: f"<think>{text}</think>",
-        strings=fitting(
-            [f"<{mark}invoke name=", *(f"<{mark}{name}>" for name in (outer, *spellings))],
-            (f"<{mark}parameter name=",),
-            (f"</{mark}parameter>",),
-            [f"</{mark}{name}>" for name in ("invoke", outer, *spellings)],
-        ),
+        strings=lambda value: (
+            fits(value) and not any(end in value for end in ends)
+        ),  # a turn may end behind any of them
     )
 
 
@@ -173,9 +180,9 @@ ENCODERS = {
     "minimax_m2": block("minimax:tool_call"),
     "dots": block("dots_function_call"),
     "dsml_v32": dsml("｜DSML｜", "function_calls"),
-    "dsml_v4": dsml("｜DSML｜", "tool_calls", "toolcalls", "tool"),
+    "dsml_v4": dsml("｜DSML｜", "tool_calls"),
     "dsml_v41": dsml("｜DSML｜ ", "calls"),
-    "gigachat35": dsml("｜GCML｜", "tool_calls"),
+    "gigachat35": dsml("｜GCML｜", "tool_calls", ("｜GCML｜",), ("tool_calls",)),
     "kimi_k3": Encoder(
         calls=kimi_k3,
         thought=lambda text: opened("think", text),
