@@ -289,6 +289,12 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
         return (self.sent and self.sent.fields) or self.rest
 
     @property
+    def prefill_size(self) -> int:
+        """The characters of the assistant's message at the end, which a backend may continue; 0 without one."""
+        last = self.messages[-1] if self.messages else {}
+        return _characters(last) if last.get("role") == "assistant" else 0
+
+    @property
     def may_name_files(self) -> bool:
         """True if a message may have a file, or the past may have had one."""
         return self.past is not None or not self.is_text_only

@@ -146,6 +146,11 @@ class Pipeline:
         self._upstream, self.lone = self._open_round(self._request), None
         return [StartCall(self._request)]
 
+    @property
+    def prefilled(self) -> int:
+        """The characters of the client's last message that the round may parse before its first text."""
+        return self._request.prefill_size
+
     def add_usage(self, usage: Usage) -> None:
         """Count usage before the first round, such as that of a compaction."""
         self._spent += usage

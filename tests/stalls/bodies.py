@@ -182,6 +182,7 @@ ROWS = [
     Row("9 thousand calls and results", MESSAGES, _uses(9_000)),
     Row("20 thousand messages", MESSAGES, lambda: _messages(joined(20_000, _HI))),
     Row("a text of 32 MB", MESSAGES, lambda: _messages(b'{"role":"user","content":"' + b"a" * 32_000_000 + b'"}')),
+    Row("2 million tags in a prefill", MESSAGES, lambda: _messages(_HI + b',{"role":"assistant","content":"' + b"<" * 2_000_000 + b'"}')),
     Row("20 items", CONVERSATIONS, lambda: b'{"items":[' + joined(20, _HI) + b"]}"),
     Row("a schema of 500 thousand members", CHAT, _tool(500_000)),
     Row("a text of 32 MB", CHAT, _text(CHAT, 32_000_000)),

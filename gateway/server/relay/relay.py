@@ -65,7 +65,7 @@ class Relay:
         self._logged = False  # the problem, or there is nothing to log
         self._outcome_open = True  # the backend's health does not know the outcome of the round
         self._excerpt = b""
-        self._bytes = self._lines = 0  # read since the last output
+        self._bytes, self._lines = pipeline.prefilled, 0  # to parse for the next output
         self._pending: bytes | None = None  # output of the callback that could not be written at once
         self._last = b""  # output that is sent with the end
         self._silence = inf  # seconds without output after which a stream has a keep-alive
@@ -236,7 +236,7 @@ class Relay:
     def _switch_call(self, call: UpstreamCall) -> None:
         self._call.close()
         self._call, self._excerpt, self._retry_after, self._logged = call, b"", None, False
-        self._outcome_open, self._bytes, self._lines = True, 0, 0
+        self._outcome_open, self._bytes, self._lines = True, self._pipeline.prefilled, 0
 
     async def _store_and_end(self, action: StoreResponse) -> bytes:
         self._ended, self._unstored = True, None

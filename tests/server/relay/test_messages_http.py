@@ -5,6 +5,7 @@ import json
 import pytest
 
 from gateway.server.middleware.error_responses import is_messages_api
+from gateway.server.relay import relay
 from support.app import HELLO_MESSAGES, bearer, gateway, listening
 from support.backends import fleet
 from support.messages_events import check_same, checked, checked_whole, events_of
@@ -249,6 +250,23 @@ async def test_message_prefill_is_continued_or_reported(kind, expected):
     warnings = response.headers.get("x-gateway-warnings", "")
     assert (sent, "prefill" in warnings) == (expected[0], expected[1] is not None)
     assert "continue" not in warnings and "prompt" not in warnings
+
+
+@pytest.mark.parametrize(("size", "threads"), [(100, 0), (100_000, 1)])
+async def test_message_prefill_is_parsed_in_the_worker_thread_if_it_is_long(size, threads, monkeypatch):
+    works = []
+
+    async def apart(work, *args):
+        works.append(work.__name__)
+        return work(*args)
+
+    monkeypatch.setattr(relay, "apart", apart)
+    turns = [*HELLO_MESSAGES, {"role": "assistant", "content": "<" * size}]
+    script = stream(chunk("Hi"), chunk(finish="stop"))
+    async with gateway(script, backend={"kind": "vllm"}, model={"format": "hermes_json"}) as site:
+        events = events_of((await message(site, messages=turns, stream=True)).content)
+    assert works == ["feed"] * threads
+    assert [event["delta"]["text"] for event in events if event["type"] == "content_block_delta"] == ["Hi"]
 
 
 async def test_message_call_without_an_id_gets_one_of_the_api():
