@@ -211,9 +211,8 @@ class _MarkupParser:
 
     @property
     def _openings(self) -> tuple[str, ...]:
-        """The tags of calls that are looked for; brackets and fences begin other text as well."""
-        markup = self._markup
-        return tuple(tag for tag in (*markup.before, *markup.calls) if len(tag) > 3) if self._seeks else ()
+        """The tags of calls that are looked for."""
+        return self._markup.call_tags if self._seeks else ()
 
     def _last(self, mark: str) -> ReadStep:
         """Drop a closing tag in `answer` at the end of the text, as the server has removed its opening tag."""
@@ -384,8 +383,8 @@ def _are_tags(text: str, tags: tuple[str, ...]) -> bool:
     """Return True if a text has nothing but tags and white space."""
     if len(text) > _LONGEST_EMPTY:
         return False
-    for tag in tags:
-        text = text.replace(tag, "")
+    while tag := max(filter(text.lstrip().startswith, tags), key=len, default=""):
+        text = text.lstrip().removeprefix(tag)
     return not text.strip()
 
 

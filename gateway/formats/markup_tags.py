@@ -16,6 +16,7 @@ THINK: Mapping[str, tuple[str, ...]] = MappingProxyType({"<think>": ("</think>",
 APART, APART_END = "\0thought", "\0end of thought"
 
 CITATIONS = ("<co>", "<co:", "</co>", "</co:")
+_BRACKETS = 3  # characters at most of a beginning of JSON or code that is no tag
 
 
 class MarkupTags(Struct, frozen=True, kw_only=True, dict=True):
@@ -50,6 +51,11 @@ class MarkupTags(Struct, frozen=True, kw_only=True, dict=True):
     def call_openings(self) -> tuple[str, ...]:
         """The texts that may announce a call."""
         return (*self.before, *self.calls, *self.fences)
+
+    @cached_property
+    def call_tags(self) -> tuple[str, ...]:
+        """The texts that announce a call and nothing else; brackets and fences begin other text as well."""
+        return tuple(tag for tag in (*self.before, *self.calls) if len(tag) > _BRACKETS)
 
     @cached_property
     def fences(self) -> tuple[str, ...]:

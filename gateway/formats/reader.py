@@ -104,10 +104,11 @@ class TextReader(TextBuffer):
         """
         while True:
             begin = self._behind_gap() if spaced else self._pos
-            here = self._buffer[begin : begin + max(map(len, options))]
+            longest = max(map(len, options))
+            here = self._buffer[begin : begin + longest]
             if here and here[0] not in map(_first, options):
                 return ""  # the usual case
-            undecided = any(len(here) < len(option) and option.startswith(here) for option in options)
+            undecided = len(here) < longest and any(len(here) < len(one) and one.startswith(here) for one in options)
             if undecided and not self._eof:
                 yield None
                 continue
