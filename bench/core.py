@@ -93,8 +93,14 @@ def begun_pipeline(
     """Return a new pipeline for a streamed response."""
     setting = _setting(format, request)
     encoder = _ENCODERS[endpoint](setting.ledger)
-    rounds = record_rounds(lambda _: UpstreamReader(decoder(setting.ledger), setting, lambda: 0), recorder)
-    turn = (RecordedPipeline if recorder else Pipeline)(request, rounds, encoder)
+
+    def opened(_: Request) -> UpstreamReader:
+        return UpstreamReader(decoder(setting.ledger), setting, lambda: 0)
+
+    if recorder:
+        turn: Pipeline = RecordedPipeline(request, record_rounds(opened, recorder), encoder)
+    else:
+        turn = Pipeline(request, opened, encoder)
     turn.start()
     turn.answered("text/event-stream")
     return turn

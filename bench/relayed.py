@@ -13,7 +13,7 @@ from gateway.server.http.client_connection import ClientConnection
 from gateway.server.http.response_writer import EventStreamWriter
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.request_recorder import RequestRecorder, tee_send
-from gateway.server.relay.recorded_relay import open_relay
+from gateway.server.relay.relay import open_relay
 from gateway.server.upstream import DataCallback
 
 Feed = Callable[[bytes], object]
@@ -102,7 +102,8 @@ def begun_relay(format: str, first: Sequence[bytes], recorder: RequestRecorder |
     """
     call = _Call(first)
     relay = open_relay(begun_pipeline(format, recorder), _Attempts(call, recorder), StreamSettings(), _is_stored)
-    call.task = relay.stream(EventStreamWriter(tee_send(_Client(), recorder)))
+    client = _Client()
+    call.task = relay.stream(EventStreamWriter(tee_send(client, recorder) if recorder else client))
     call.task.send(None)
     return call.callback
 

@@ -295,6 +295,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
         return _characters(last) if last.get("role") == "assistant" else 0
 
     @property
+    def is_plain(self) -> bool:
+        """True if the request has only texts and no tools, as most do: no transform changes it."""
+        return not self.tools and self.generates and self.is_text_only
+
+    @property
     def may_name_files(self) -> bool:
         """True if a message may have a file, or the past may have had one."""
         return self.past is not None or not self.is_text_only

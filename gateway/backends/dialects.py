@@ -54,11 +54,9 @@ class Dialect(Struct, frozen=True):
     models: str = "/v1/models"
     headers: Callable[[str], Mapping[str, str]] = bearer_headers
 
-    def fit_past(self, request: Request, kind: Kind, policy: MessagePolicy) -> Request:
+    def fit_past(self, request: Request, past: EncodedPast, kind: Kind, policy: MessagePolicy) -> Request:
         """Return the request, with all its messages if the server needs them in another form than the encoded one."""
-        past = request.past
-        fits = past and self.takes_past and _fits(past, kind, policy)
-        return request if fits else request.with_whole_past()
+        return request if self.takes_past and _fits(past, kind, policy) else request.with_whole_past()
 
 
 def _fits(past: EncodedPast, kind: Kind, policy: MessagePolicy) -> bool:

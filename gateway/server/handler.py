@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.api.named_models import models_in_fields
 from gateway.config import ApiKey, Config
 from gateway.errors import GatewayError
-from gateway.server.conversations.stored_context import Held, StoredContext
+from gateway.server.conversations.stored_context import StoredContext
 from gateway.server.http.client_connection import scope_without_connection
 from gateway.server.http.memory import Room
 from gateway.server.http.paths import corrected, roots
@@ -43,7 +43,7 @@ from gateway.server.upstream.model_registry import ModelRegistry
 from gateway.store.records import StoredJob
 
 _SESSION = b"x-claude-code-session-id"
-ParseRequest = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
+ParseRequest = Callable[[RequestParser, bytes, str, AsyncExitStack], Awaitable[ModelRequest]]
 
 
 class IncomingRequest(Struct, frozen=True):
@@ -94,7 +94,7 @@ class ModelRequestHandler:
         record = record_of(incoming.http.scope)
         if record.recorder:
             record.recorder.record_request(incoming.http.scope, incoming.raw)
-        async with Held() as held:
+        async with AsyncExitStack() as held:
             request = await parse(self._parser, incoming.raw, incoming.tenant, held)
             if request.keeps_headers:
                 request.keep_headers(incoming.http.headers)
@@ -104,7 +104,8 @@ class ModelRequestHandler:
                 counts, spare = responder is TokenCounting, BATCH_TENANT in incoming.http.scope
                 targets = await self._route(request, incoming.key, faithful=counts, spare=spare)
                 record.model = targets.served.model
-                if self._limits.apply_to(incoming.key, targets.served.model, targets.served.settings):
+                limited = targets.served.is_limited or incoming.key
+                if limited and self._limits.apply_to(incoming.key, targets.served.model, targets.served.settings):
                     send = await self._limit(request, targets, incoming, held, send, counts=counts)
                 if request.request.may_name_files:
                     await self._read_files(request, incoming.tenant, held)
@@ -117,11 +118,11 @@ class ModelRequestHandler:
                 error.problem = request.localizer()(error.problem)
                 raise
 
-    async def _read_files(self, request: ModelRequest, tenant: str, held: Held) -> None:
+    async def _read_files(self, request: ModelRequest, tenant: str, held: AsyncExitStack) -> None:
         """Put the stored files that a request names into its messages.  Raise BadRequest for too much content."""
         files = self._parser.files
-        request.room = files.room_for_urls(request.request, lambda: held.stack)
-        request.request = await files.inline(request.request, tenant, request.ledger, lambda: held.stack)
+        request.room = files.room_for_urls(request.request, held)
+        request.request = await files.inline(request.request, tenant, request.ledger, held)
 
     async def _route(
         self, request: ModelRequest, key: ApiKey | None, *, faithful: bool = False, spare: bool = False
@@ -142,7 +143,7 @@ class ModelRequestHandler:
         request: ModelRequest,
         targets: RetryPolicy,
         incoming: IncomingRequest,
-        held: Held,
+        held: AsyncExitStack,
         send: Send,
         *,
         counts: bool,
@@ -156,18 +157,18 @@ class ModelRequestHandler:
         grant.used = request.used_tokens
         if error_responses.is_messages_api(incoming.http.scope):
             grant.headers = with_anthropic_headers(grant.headers)
-        await held.stack.enter_async_context(grant)
+        await held.enter_async_context(grant)
         return grant.with_headers(send)
 
     async def _start_job(
-        self, request: ResponsesRequest, targets: RetryPolicy, incoming: IncomingRequest, held: Held
+        self, request: ResponsesRequest, targets: RetryPolicy, incoming: IncomingRequest, held: AsyncExitStack
     ) -> JobResponder | None:
         """Start the job of a response that may outlive its client; None if the client has to wait for the response."""
-        held.stack.callback(record_of(incoming.http.scope).retain())
+        held.callback(record_of(incoming.http.scope).retain())
         if request.params.background:
-            held.stack.enter_context(self.acquire_concurrency(beside=1))
+            held.enter_context(self.acquire_concurrency(beside=1))
         scope = scope_without_connection(incoming.http.scope)  # the job is its own client
-        job = await self.jobs.start(scope, incoming.raw, incoming.tenant, (request, targets), held.stack)
+        job = await self.jobs.start(scope, incoming.raw, incoming.tenant, (request, targets), held)
         return JobResponder(job, self.store, self._config.stream.keepalive_seconds) if job else None
 
     async def _rebuild_job_request(
@@ -176,9 +177,8 @@ class ModelRequestHandler:
         """Return the request of a job that is repeated, and its targets; raise as `handle` does."""
         stored = StoredContext(self.store, job.tenant, self._parser.pasts)
         key = await self._job_owner(job.tenant)
-        resources = Held(held)
-        request = await self._parser.response_in_context(stored, job.request, resources, identity)
-        await self._read_files(request, job.tenant, resources)
+        request = await self._parser.response_in_context(stored, job.request, held, identity)
+        await self._read_files(request, job.tenant, held)
         return request, await self._route(request, key)
 
 
@@ -265,9 +265,9 @@ class ModelEndpoint:
     def _handle_once(self, incoming: IncomingRequest, send: Send) -> Awaitable[object]:
         """Handle a request; one with an idempotency key runs once, and each repeat gets the same response."""
         handler, parse, responder = self._handler, self._parse, self._responder
-        key = idempotency.idempotency_key(incoming.http, incoming.raw, handler.store, incoming.tenant)
-        if not key:
+        if not header_dict(incoming.http.scope).get(idempotency.HEADER):
             return handler.handle(incoming, parse, responder, send)
+        key = idempotency.idempotency_key(incoming.http, incoming.raw, handler.store, incoming.tenant)
         return idempotency.replay_or_run(key, partial(handler.handle, incoming, parse, responder), incoming.http, send)
 
     @cached_property

@@ -40,7 +40,7 @@ def past_call_ids(request: Request, put: Request) -> frozenset[str]:
 
 def has_no_calls(request: Request) -> bool:
     """Return True if no message has tool calls."""
-    return request.is_text_only or not [message for message in request.messages if message.get("tool_calls")]
+    return not [message for message in request.messages if message.get("tool_calls")]
 
 
 def map_calls(messages: Sequence[Message], change: Callable[[ToolCallDict], ToolCallDict]) -> tuple[Message, ...]:

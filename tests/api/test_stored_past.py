@@ -120,7 +120,9 @@ def body_and_warnings(context, kind, policy, input, fields):
     draft = responses.draft_response(body, SETTINGS)
     try:
         whole = responses.parse_response(draft, context, SETTINGS, ledger).request
-        request, _ = lower_request(dialect.fit_past(without_files(whole, ledger), kind, policy), ledger)
+        whole = without_files(whole, ledger)
+        whole = dialect.fit_past(whole, whole.past, kind, policy) if whole.past else whole
+        request, _ = lower_request(whole, ledger)
         return dialect.body(request, BodyTarget("u", kind, policy), KNOWN, ledger), {*ledger.entries()}
     except BadRequest as error:
         return error.problem

@@ -153,7 +153,7 @@ async def test_hosted_tools_cost_nothing_for_other_responses(tool_settings):
 
     async with gateway(HELLO, tools=tool_settings) as site:
         for ask, wanted in (
-            (site.chat, {"ToolRegistry.default_toolset"}),
+            (site.chat, set()),
             (site.respond, {"ToolRegistry.builtin_tool_filter", "ToolRegistry.toolset_for"}),
         ):
             await ask()

@@ -12,7 +12,7 @@ CEILINGS = {
     "a chunk of responses, functions": 19,
     "a chunk of responses, files": 10,
     "a chunk of responses, changes of file": 10,
-    "a whole request, files": 76,
+    "a whole request, files": 62,
 }
 
 

@@ -37,9 +37,10 @@ def make_turn(
     settings = setting(format, tools=schemas, ledger=ledger)
     head = chat.CompletionHead("chatcmpl-1", 7, "m", reasoning)
     encoder = encoder or chat.chat_encoder(head, question, ledger, lambda: "xx")
-    return (RecordedPipeline if recorder else Pipeline)(
-        request,
-        record_rounds(lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit), recorder),
-        encoder,
-        again=again,
-    )
+
+    def opened(_):
+        return upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit)
+
+    if recorder:
+        return RecordedPipeline(request, record_rounds(opened, recorder), encoder, again=again)
+    return Pipeline(request, opened, encoder, again=again)

@@ -5,8 +5,8 @@ A failure of the store is logged and never fails a request.
 
 import logging
 import time
-from collections.abc import Collection
-from typing import ClassVar, Protocol, Self, TypeVar
+from collections.abc import Collection, Sequence
+from typing import ClassVar
 
 from gateway.errors import StoreFailed
 from gateway.request import Request
@@ -20,31 +20,19 @@ from gateway.warnings import Warnings
 _log = logging.getLogger("gateway")
 
 
-class FilteredRound(Protocol):
-    """A round of a response, to which filters of its events can be added."""
-
-    def with_filter(self, filter: EventFilter) -> Self:
-        """Return the round with this filter."""
-
-
-_Round = TypeVar("_Round", bound=FilteredRound)
-
-
 class NoReasoningMemory:
     """No memory: clients have to send back the reasoning that the model is to get.
 
     reads_messages: `restore` needs all messages of a request.
+    filters: capture the reasoning of a response from the events of its rounds.
     """
 
     reads_messages: ClassVar[bool] = False
+    filters: Sequence[EventFilter] = ()
 
     async def restore(self, request: Request, _: Warnings, *, all_turns: bool = True) -> Request:
         """Return the request with the reasoning of earlier messages; without `all_turns` only that of the last turn."""
         return request
-
-    def capture_filter(self, round: _Round) -> _Round:
-        """Return the round with a filter that captures the reasoning of its response."""
-        return round
 
     def flush_before(self, writer: ResponseWriter) -> ResponseWriter:
         """Return a writer that stores captured reasoning before it writes a piece, as clients respond at once.
@@ -69,6 +57,7 @@ class ReasoningMemory(NoReasoningMemory):
     async def restore(self, request: Request, ledger: Warnings, *, all_turns: bool = True) -> Request:
         """Return the request with the reasoning found in the store, and note the warnings."""
         self._listener = ReasoningCapture(request.messages)
+        self.filters = (self._listener,)
         lacks = find_missing_reasoning(request.messages, all_turns=all_turns)
         if not lacks:
             return request
@@ -80,10 +69,6 @@ class ReasoningMemory(NoReasoningMemory):
             return request
         self._used = found.keys()
         return restore_reasoning(request, lacks, found, ledger)
-
-    def capture_filter(self, round: _Round) -> _Round:
-        """Return the round with a filter that captures its reasoning."""
-        return round.with_filter(self._listener)
 
     def flush_before(self, writer: ResponseWriter) -> ResponseWriter:
         """Return a writer that stores captured reasoning before it writes a piece."""

@@ -4,9 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
@@ -38,28 +36,6 @@ if TYPE_CHECKING:
 
 _LEASE = 30.0  # seconds that a conversation stays locked after its process has died
 StoredObject = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Held:
-    """A lazily created AsyncExitStack for per-request resources."""
-
-    _stack: AsyncExitStack | None = None
-
-    @property
-    def stack(self) -> AsyncExitStack:
-        """The exit stack, created when the first resource needs it."""
-        if self._stack is None:
-            self._stack = AsyncExitStack()
-        return self._stack
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, trace) if self._stack else None
 
 
 class Predecessor(Struct, frozen=True):
@@ -100,13 +76,13 @@ class StoredContext:
         """Raise StoreFailed if so many writes wait for the store that a further response must not begin."""
         self._store.queue.check_room()
 
-    async def load_predecessor(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
+    async def load_predecessor(self, draft: ResponseDraft, id: str, held: AsyncExitStack) -> Predecessor:
         """Return the history of a request, and lock its conversation.  Raises BadRequest or NotFound for unknown ids.
 
         id: of the new response, which holds the lock; held: gets the lock.
         """
         if draft.conversation:
-            await held.stack.enter_async_context(self._held(draft.conversation, id))
+            await held.enter_async_context(self._held(draft.conversation, id))
         return await self._found(draft)
 
     async def save_response(
@@ -265,7 +241,7 @@ class ReadOnlyContext(StoredContext):
     def check_room(self) -> None:
         """Do nothing: nothing is written."""
 
-    async def load_predecessor(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
+    async def load_predecessor(self, draft: ResponseDraft, _: str, __: AsyncExitStack) -> Predecessor:
         """Return the history of a request without a lock."""
         return await self._found(draft)
 

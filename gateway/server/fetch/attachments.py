@@ -3,7 +3,6 @@
 import asyncio
 
 from gateway import config
-from gateway.backends import Kind
 from gateway.backends.data_urls import image_type
 from gateway.errors import BadRequest
 from gateway.request import Request
@@ -67,16 +66,14 @@ async def _fetched(request: Request, settings: config.FetchSettings, ledger: War
 
 
 async def inline_request_images(
-    request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings, room: Room | None = None
+    request: Request, settings: config.FetchSettings, ledger: Warnings, room: Room | None = None
 ) -> Request:
-    """Return the request with the content of its images instead of URLs, if a server of this kind does not fetch URLs.
+    """Return the request with the content of its images instead of URLs, for a backend that does not fetch them.
 
     Raises BadRequest if the gateway may not fetch images, or for an image that cannot be used.
 
     room: counts the memory of fetched images.
     """
-    if kind.fetches:
-        return request
     if request.past and request.past.has_image_urls:
         request = request.with_whole_past()
     find = attachments.image_urls

@@ -26,7 +26,7 @@ class PastFileReader(Struct, frozen=True):
         stack: counts their memory; past: the bytes of files that are encoded already, by the type of part.
         """
         try:
-            stored = await self.stored.contents(references, tenant, lambda: stack, past)
+            stored = await self.stored.contents(references, tenant, stack, past)
         except GatewayError:  # the request will raise it
             return None
         return FileContents(stored, self.pdfs.known)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 
 from gateway.config import Config
@@ -35,21 +35,19 @@ class StoredFileReader:
         }
         self._memory = config.limits.memory_bytes
 
-    def room_for_urls(self, request: Request, stack: Callable[[], AsyncExitStack]) -> Room | None:
+    def room_for_urls(self, request: Request, stack: AsyncExitStack) -> Room | None:
         """Return the room for what the request names by URL; None if it names nothing so.
 
         stack: ends with the response.
         """
-        return stack().enter_context(Room(self._buffers, self._memory)) if has_urls(request) else None
+        return stack.enter_context(Room(self._buffers, self._memory)) if has_urls(request) else None
 
-    async def inline(
-        self, request: Request, tenant: str, ledger: Warnings, stack: Callable[[], AsyncExitStack]
-    ) -> Request:
+    async def inline(self, request: Request, tenant: str, ledger: Warnings, stack: AsyncExitStack) -> Request:
         """Return the request with the content of the tenant's files; parts that name other files stay.
 
         Raise BadRequest for too much content, or for a file that is not an image.
 
-        stack: returns the stack that ends with the response; until then the memory is counted.
+        stack: ends with the response; until then the memory is counted.
         """
         references = file_references(request)
         past = request.past.files.sizes if request.past else {}
@@ -63,7 +61,7 @@ class StoredFileReader:
         self,
         references: Iterable[FileReference],
         tenant: str,
-        stack: Callable[[], AsyncExitStack],
+        stack: AsyncExitStack,
         past: Mapping[str, int],
     ) -> dict[str, StoredContent]:
         """Return the content of those files that are the tenant's, by id; raise BadRequest for too much content.
@@ -79,7 +77,7 @@ class StoredFileReader:
             return {}
         self._check_size(known, found, past)
         size = sum(found[one.id].bytes for one in known if one.id in found)
-        await stack().enter_context(Room(self._buffers, self._memory)).grow(size)
+        await stack.enter_context(Room(self._buffers, self._memory)).grow(size)
         return {id: StoredContent(file.filename, await self._read(file)) for id, file in found.items()}
 
     def _check_size(

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Message, Scope, Send
 
 from gateway.errors import BadRequest, Problem, StoreFailed
-from gateway.server.http.request_reader import get_header
+from gateway.server.http.request_reader import header_dict
 from gateway.server.ids import new_id
 from gateway.server.middleware import error_responses
 from gateway.store import idempotency_keys
@@ -25,6 +25,7 @@ from gateway.store.database import Database
 from gateway.store.records import IdempotencyState, StoredAnswer
 
 _log = logging.getLogger("gateway")
+HEADER = b"idempotency-key"
 _MAX_KEY = 255  # characters
 _MAX_KEPT = 8 << 20  # bytes of a response
 _RENEW = 20.0  # seconds between renewals, a third of the lease
@@ -74,11 +75,9 @@ class IdempotencyKey(Struct, frozen=True):
             _log.warning("a response could not be stored for its idempotency key: %s", error.reason)
 
 
-def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey | None:
-    """Return the request's key; None without one.  Raises BadRequest for a key that is too long."""
-    key = get_header(http.scope, b"idempotency-key")
-    if not key:
-        return None
+def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey:
+    """Return the key of a request that has one.  Raises BadRequest for a key that is too long."""
+    key = header_dict(http.scope)[HEADER].decode("latin-1")
     if len(key) > _MAX_KEY:
         raise BadRequest(_TOO_LONG, code="string_above_max_length")
     digest = sha256(http.scope["path"].encode() + b"\0" + body).hexdigest()

@@ -50,7 +50,7 @@ class RequestContextMiddleware:
         client = _RecordedConnection(record, connection, receive, send)
         set_client_connection(scope, client)
         try:
-            await self._app(scope, client.receive, tee_send(client, record.recorder))
+            await self._app(scope, client.receive, tee_send(client, record.recorder) if record.recorder else client)
         except asyncio.CancelledError:  # by the server, which has no time left; the relay has ended a stream
             if not record.status:
                 await error_responses.error_response(STOPPED, scope)(scope, receive, client)

@@ -96,6 +96,7 @@ class RecordingWriter:
 class Recorder:
     """Record requests.
 
+    enabled: some requests are recorded.
     recent: recordings of recent and running requests, for the inspector; secrets: values that recordings must not hold.
     Summaries of finished requests are kept longer.
     """
@@ -110,6 +111,7 @@ class Recorder:
     def follow(self, config: Config) -> None:
         """Apply these settings from now on."""
         self._settings, self._shown = config.recording, config.inspector.enabled
+        self.enabled = self._shown or self._settings.mode != "off"
         keys = [one.api_key.get_secret_value() for one in config.backends.values() if one.api_key]
         known = [key.encode() for key in keys]
         before = [key for key in self.secrets if key not in known]  # recordings of requests before may have these
@@ -119,7 +121,7 @@ class Recorder:
 
     def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestRecorder | None:
         """Return the recorder of a new request; None if it is not recorded."""
-        if (self._settings.mode == "off" and not self._shown) or endpoint not in _ENDPOINTS:
+        if endpoint not in _ENDPOINTS:
             return None
         chosen = self._chosen(headers)
         if not (chosen or self._shown):

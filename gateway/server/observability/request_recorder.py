@@ -178,11 +178,9 @@ class _RecordedSource:
 
 
 def record_rounds(
-    open: Callable[[Request], RoundSource], recorder: RequestRecorder | None
+    open: Callable[[Request], RoundSource], recorder: RequestRecorder
 ) -> Callable[[Request], RoundSource]:
-    """Return a function that opens recorded rounds; `open` itself without a recorder."""
-    if not recorder:
-        return open
+    """Return a function that opens recorded rounds."""
 
     def opened(request: Request) -> RoundSource:
         recorder.read_from(0)  # until a call sets it
@@ -191,9 +189,9 @@ def record_rounds(
     return opened
 
 
-def tee_send(send: Send, recorder: RequestRecorder | None) -> Send:
-    """Return a `send` that records the response; `send` itself without a recorder."""
-    return _RecordingSendProxy(send, recorder) if recorder else send
+def tee_send(send: Send, recorder: RequestRecorder) -> Send:
+    """Return a `send` that records the response."""
+    return _RecordingSendProxy(send, recorder)
 
 
 def tee_lengths(send: Send) -> Send:

@@ -143,7 +143,8 @@ class Telemetry:
         self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]] = (), method: str = "POST"
     ) -> RequestRecord:
         """Begin the record of a request; the last holder ends it.  endpoint: "" if it is not counted."""
-        recorder, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
+        recorder = self.recorder.begin(id, endpoint, headers) if self.recorder.enabled else None
+        trace = self.tracer.begin(endpoint, headers) if self.tracer.enabled else None
         record = RequestRecord(id, method, endpoint, self._end, recorder=recorder, trace=trace)
         if endpoint:
             self._recent.begin(record)

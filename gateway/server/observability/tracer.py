@@ -19,11 +19,12 @@ _log = logging.getLogger("gateway")
 
 
 class Tracer:
-    """Trace a share of the requests, as configured."""
+    """Trace a share of the requests, as configured.  enabled: False if no request is traced."""
 
     def __init__(self) -> None:
         self._settings = config.TracingSettings()
         self._export: OtlpExporter | None = None
+        self.enabled = False
 
     def follow(self, settings: config.TracingSettings) -> None:
         """Apply these settings from now on."""
@@ -31,6 +32,7 @@ class Tracer:
             return
         self._settings, old = settings, self._export
         self._export = self._made(settings)
+        self.enabled = self._export is not None
         if old:
             old.close()
 

@@ -55,10 +55,12 @@ class Attempts:
     def __init__(self, http: HttpRequest, model_request: ModelRequest, targets: RetryPolicy, settings: Config) -> None:
         self._http, self._model_request, self._targets, self._settings = http, model_request, targets, settings
         self.record = record_of(http.scope)
-        self._ledger, self._rounds = model_request.ledger, RoundLoop(model_request.memory.capture_filter)
+        self._ledger, self._rounds = model_request.ledger, RoundLoop(model_request.memory.filters)
         self._needs_summary = False  # of the earlier messages, before the response
         self._passed_strict = False  # the request has passed strict mode once
         self._limit_reduced = False  # after an error that left a smaller token limit
+        self._request: Request  # with its files, and in its present length
+        self._shorter: list[Request] | None = None  # versions of it that are left; None: not made yet
         self._toolset: Toolset
 
     async def begin(self, target: Target) -> None:
@@ -68,8 +70,7 @@ class Attempts:
             request = await self._without_files(request)
         if toolset := self._model_request.toolset(target.route.settings):
             request = await self._add_tools(toolset, request)
-        self._versions = truncated_versions(request)
-        self._savepoint = self._ledger.savepoint()
+        self._request, self._savepoint = request, self._ledger.savepoint()
         self._warn_of_fallback()
         await self._build_next_round(target.route)
 
@@ -80,9 +81,9 @@ class Attempts:
             self._needs_summary = (
                 plan.threshold == 0 or await count_input_tokens(rounds.now, self._ledger) > plan.threshold
             )
-        kind = RecordedPipeline if self.record.recorder else Pipeline
-        open_round = record_rounds(rounds.open, self.record.recorder)
-        localize = self._model_request.localizer()
+        recorder, localize = self.record.recorder, self._model_request.localizer()
+        kind = RecordedPipeline if recorder else Pipeline
+        open_round = record_rounds(rounds.open, recorder) if recorder else rounds.open
         self._pipeline = kind(rounds.now.request, open_round, encoder, again=rounds.again, localize=localize)
         self._pipeline.start()
         self._model_request.pipelines.append(self._pipeline)
@@ -119,20 +120,30 @@ class Attempts:
             target: Target | None = Target(self.route)
         elif target := self._targets.next(problem, retry_after):
             self._warn_of_fallback()
-        elif problem.code == _TOO_LONG and len(self._versions) > 1:
+        elif problem.code == _TOO_LONG and self._shorten():
             target = Target(self.route)
-            self._versions = self._versions[1:]
             self._warn("truncated", self._model_request.conversation)
         return DeferredCall(self._retry(target, UpstreamFailed(problem, retry_after))) if target else None
 
+    def _shorten(self) -> bool:
+        """Take the next shorter version of the request; return False if there is none."""
+        if self._shorter is None:
+            _, *self._shorter = truncated_versions(self._request)
+        if not self._shorter:
+            return False
+        self._request = self._shorter.pop(0)
+        return True
+
     def _reduce_token_limit(self, problem: Problem) -> bool:
         """Reduce the token limit if the backend refuses it beside a prompt that fits; return True if it did."""
-        request, _ = self._with_parameters(self._versions[0], self.route, Warnings())
+        request, _ = self._with_parameters(self._request, self.route, Warnings())
         smaller = token_limit.smaller(request, problem, again=self._limit_reduced)
         if not smaller:
             return False
         self._limit_reduced = True
-        self._versions = [replace(version, max_tokens=smaller.max_tokens) for version in self._versions]
+        self._request = replace(self._request, max_tokens=smaller.max_tokens)
+        if self._shorter:
+            self._shorter = [replace(version, max_tokens=smaller.max_tokens) for version in self._shorter]
         self._warn("translated", self._limit_name)
         return True
 
@@ -187,15 +198,15 @@ class Attempts:
     async def _build_round(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
         route, settings = response_headers.strict_route(self._http, route), self._settings
         before = ledger.savepoint() if self._passed_strict else 0  # later warnings are about responses
-        request, names = self._with_parameters(self._versions[0], route, ledger)
+        request, names = self._with_parameters(self._request, route, ledger)
         mark = ledger.savepoint()
         if request.sent and not goes_as_sent(request, route):
             request = await self._without_files(request)
         if request.max_tokens:
             request = token_limit.fitted(request, route, ledger, self._limit_name)
-        request = await attachments.inline_request_images(
-            request, route.backend.kind, settings.images, ledger, self._model_request.room
-        )
+        if not route.backend.kind.fetches:
+            room = self._model_request.room
+            request = await attachments.inline_request_images(request, settings.images, ledger, room)
         round = await self._model_request.build_round(request, route, ledger, settings.limits.frame_bytes)
         if names:
             ledger.discard(mark, names)
@@ -244,7 +255,7 @@ class Attempts:
         await self._toolset.run(loop.pending_runs, on_result)
         await wait_until_used()
         if loop.needs_another_round:
-            self._versions = truncated_versions(loop.next_request(self._versions[0]))
+            self._request, self._shorter = loop.next_request(self._request), None
             self._savepoint = self._ledger.savepoint()
             await self._build_next_round(self.route)
 
@@ -258,9 +269,8 @@ class Attempts:
         route = await self._make_summary(summary)
         self._savepoint, self._needs_summary = self._ledger.savepoint(), False
         self.record.pace = StreamTiming()
-        item, listening = CompactionItemFilter(Raw(json.encode(summary.item()))), self._rounds.listening
-        self._rounds.listening = lambda round: listening(round).with_filter(item)
-        self._versions = [request_after_summary(self._versions[0], summary.text)]
+        self._rounds.filters.append(CompactionItemFilter(Raw(json.encode(summary.item()))))
+        self._request, self._shorter = request_after_summary(self._request, summary.text), []
         self._pipeline.add_usage(summary.spent)
         await self._build_next_round(route)
         self._pipeline.start()
@@ -268,7 +278,7 @@ class Attempts:
 
     async def _make_summary(self, summary: SummaryEncoder) -> BackendRoute:
         """Fill the encoder with a summary of the messages; return the route that it was made on."""
-        request = SummaryRequest(self._model_request, summary_request(self._versions[0]), summary)
+        request = SummaryRequest(self._model_request, summary_request(self._request), summary)
         attempts = Attempts(self._http, request, self._targets, self._settings)
         await attempts.begin(Target(self.route))
         pipeline = await attempts.open_pipeline()

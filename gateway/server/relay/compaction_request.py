@@ -1,6 +1,7 @@
 """Build model requests for the summary of a conversation: for the compact endpoint, and before a long response."""
 
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 from gateway.api import responses
@@ -9,7 +10,7 @@ from gateway.pipeline.pipeline import ResponseEncoder
 from gateway.request import Request
 from gateway.server.conversations.encryption import ReasoningEncryptor
 from gateway.server.conversations.reasoning_memory import NoReasoningMemory
-from gateway.server.conversations.stored_context import Held, StoredContext
+from gateway.server.conversations.stored_context import StoredContext
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.ids import new_id
 from gateway.server.relay.model_request import InputRequest, ModelRequest
@@ -41,7 +42,7 @@ async def parse_compaction_request(
     settings: ResponsesSettings,
     stored: StoredContext,
     encryptor: ReasoningEncryptor,
-    held: Held,
+    held: AsyncExitStack,
     pdfs: Pdfs,
 ) -> CompactionRequest:
     """Parse a body, with the history that it continues.  Raise BadRequest or NotFound.

@@ -1,6 +1,7 @@
 """Build the model requests of chat completions and of legacy completions."""
 
 import time
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from gateway.warnings import Warnings
 
 
 class ChatRequest(ModelRequest):
-    """A request of POST /v1/chat/completions."""
+    """A request of POST /v1/chat/completions.  context: gets the response; None: it is not stored."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class ChatRequest(ModelRequest):
         request: Request,
         ledger: Warnings,
         memory: NoReasoningMemory,
-        context: StoredContext,
+        context: StoredContext | None,
         tools: ToolRegistry,
     ) -> None:
         super().__init__(request, ledger, memory, tools.pdfs, request.rest.get("prompt_cache_key"))
@@ -45,19 +46,25 @@ class ChatRequest(ModelRequest):
         return chat.chat_encoder(head, self._params, self.ledger, padding)
 
     async def store(self, record: StoredObject) -> None:
+        assert self._context
         fields = {**record, "metadata": self._params.metadata}
         await self._context.save_completion(fields, [*self._params.request.messages])
 
     def toolset(self, model: ModelSettings) -> Toolset | None:
-        return self._tools.default_toolset(self.request, self.ledger, model)
+        offered = model.mcp or model.web_search
+        return self._tools.default_toolset(self.request, self.ledger, model) if offered else None
 
 
 async def parse_chat_request(
-    raw: bytes, counts: Counts, context: StoredContext, memory: NoReasoningMemory, tools: ToolRegistry
+    raw: bytes, counts: Counts, stored: Callable[[], StoredContext], memory: NoReasoningMemory, tools: ToolRegistry
 ) -> ChatRequest:
-    """Parse the body of a chat completion.  Raise BadRequest, and StoreFailed if it is to be stored and cannot be."""
+    """Parse the body of a chat completion.  Raise BadRequest, and StoreFailed if it is to be stored and cannot be.
+
+    stored: returns the context of a response that is stored.
+    """
     params, ledger = await parsed(chat.parse_chat, raw, counts), Warnings()
-    if params.store:
+    context = stored() if params.store else None
+    if context:
         context.check_room()
     request = await memory.restore(params.request, ledger) if memory.reads_messages else params.request
     return ChatRequest(params, request, ledger, memory, context, tools)

@@ -98,5 +98,5 @@ async def parse_message_request(
     body, params = await parsed(read, raw)
     result = MessageRequest(body, params, ledger, services)
     if toolset := result.toolset():
-        await services.held.stack.enter_async_context(toolset)
+        await services.held.enter_async_context(toolset)
     return result

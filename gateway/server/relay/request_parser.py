@@ -1,6 +1,8 @@
 """Parse the body of each model endpoint into a model request."""
 
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from functools import partial
 
 from msgspec import Struct
 
@@ -11,7 +13,7 @@ from gateway.config import Config
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.past_cache import PastCache
 from gateway.server.conversations.reasoning_memory import NoReasoningMemory, ReasoningMemory
-from gateway.server.conversations.stored_context import Held, ReadOnlyContext, StoredContext
+from gateway.server.conversations.stored_context import ReadOnlyContext, StoredContext
 from gateway.server.fetch.stored_files import StoredFileReader
 from gateway.server.relay.compaction_request import CompactionRequest, parse_compaction_request
 from gateway.server.relay.completion_requests import (
@@ -47,39 +49,40 @@ class RequestParser(Struct, frozen=True):
     pasts: PastCache
     files: StoredFileReader
 
-    def chat_completion(self, raw: bytes, tenant: str, _: Held) -> Awaitable[ChatRequest]:
+    def chat_completion(self, raw: bytes, tenant: str, _: AsyncExitStack) -> Awaitable[ChatRequest]:
         """Parse POST /v1/chat/completions."""
-        return parse_chat_request(raw, self.counts, StoredContext(self.store, tenant), self._memory(tenant), self.tools)
+        stored = partial(StoredContext, self.store, tenant)
+        return parse_chat_request(raw, self.counts, stored, self._memory(tenant), self.tools)
 
-    def completion(self, raw: bytes, _: str, __: Held) -> Awaitable[CompletionRequest]:
+    def completion(self, raw: bytes, _: str, __: AsyncExitStack) -> Awaitable[CompletionRequest]:
         """Parse POST /v1/completions."""
         return parse_completion_request(raw, self.counts)
 
-    def response(self, raw: bytes, tenant: str, held: Held) -> Awaitable[ResponsesRequest]:
+    def response(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[ResponsesRequest]:
         """Parse POST /v1/responses."""
         return self.response_in_context(StoredContext(self.store, tenant, self.pasts), raw, held)
 
     def response_in_context(
-        self, stored: StoredContext, raw: bytes, held: Held, identity: ResponseIdentity | None = None
+        self, stored: StoredContext, raw: bytes, held: AsyncExitStack, identity: ResponseIdentity | None = None
     ) -> Awaitable[ResponsesRequest]:
         """Parse a response that continues what `stored` has.  identity: that of a response that is repeated."""
         return self._response(stored, raw, self._services(stored.tenant, self.tools, held), identity)
 
-    def token_count_request(self, raw: bytes, tenant: str, held: Held) -> Awaitable[ResponsesRequest]:
+    def token_count_request(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[ResponsesRequest]:
         """Parse POST /v1/responses/input_tokens, which gets no response: it stores nothing and runs no tool."""
         return self._response(ReadOnlyContext(self.store, tenant), raw, self._services(tenant, None, held))
 
-    async def compaction(self, raw: bytes, tenant: str, held: Held) -> CompactionRequest:
+    async def compaction(self, raw: bytes, tenant: str, held: AsyncExitStack) -> CompactionRequest:
         """Parse POST /v1/responses/compact."""
         stored, encryptor = ReadOnlyContext(self.store, tenant), self.keyring.sealer(tenant)
         body = await parsed(decode_body, raw, self.counts)
         return await parse_compaction_request(body, self.config.responses, stored, encryptor, held, self.tools.pdfs)
 
-    def message(self, raw: bytes, tenant: str, held: Held) -> Awaitable[MessageRequest]:
+    def message(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[MessageRequest]:
         """Parse POST /v1/messages."""
         return self._message(raw, self._services(tenant, self.tools, held), messages.parse_message)
 
-    def message_token_count(self, raw: bytes, tenant: str, held: Held) -> Awaitable[MessageRequest]:
+    def message_token_count(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[MessageRequest]:
         """Parse POST /v1/messages/count_tokens, which runs no tool."""
         return self._message(raw, self._services(tenant, None, held), messages.parse_token_count)
 
@@ -95,7 +98,7 @@ class RequestParser(Struct, frozen=True):
         body = await parsed(decode_body, raw, self.counts)
         return await parse_responses_request(body, self.config.responses, stored, services, identity)
 
-    def _services(self, tenant: str, tools: ToolRegistry | None, held: Held) -> RequestServices:
+    def _services(self, tenant: str, tools: ToolRegistry | None, held: AsyncExitStack) -> RequestServices:
         encryptor = self.keyring.sealer(tenant)
         return RequestServices(self._memory(tenant), encryptor, tools, held, self.tools.pdfs)
 

@@ -17,8 +17,7 @@ from gateway.server.http.response_writer import EventStreamWriter, send_json
 from gateway.server.relay import response_headers
 from gateway.server.relay.attempts import Attempts
 from gateway.server.relay.model_request import ModelRequest
-from gateway.server.relay.recorded_relay import open_relay
-from gateway.server.relay.relay import Relay
+from gateway.server.relay.relay import Relay, open_relay
 from gateway.server.relay.retry_policy import RetryPolicy
 from gateway.server.relay.round_builder import build_round, goes_as_sent
 from gateway.server.relay.rounds import count_input_tokens
@@ -96,7 +95,8 @@ class TokenCounting(Struct, frozen=True):
         if not goes_as_sent(request, route):
             request = await self.request.without_files(request, self.settings.files, self.targets.identity.tenant)
         images, room = self.settings.images, self.request.room
-        request = await attachments.inline_request_images(request, route.backend.kind, images, ledger, room)
+        if not route.backend.kind.fetches:
+            request = await attachments.inline_request_images(request, images, ledger, room)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
         ledger.discard(mark, names)
         response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())

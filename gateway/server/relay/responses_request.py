@@ -1,6 +1,7 @@
 """Build the model request of the Responses API, from the body and the stored context."""
 
 import time
+from contextlib import AsyncExitStack
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from gateway.pipeline.pipeline import ResponseEncoder
 from gateway.request import Request
 from gateway.server.conversations.encryption import ReasoningEncryptor
 from gateway.server.conversations.reasoning_memory import NoReasoningMemory
-from gateway.server.conversations.stored_context import Held, Predecessor, StoredContext, StoredObject
+from gateway.server.conversations.stored_context import Predecessor, StoredContext, StoredObject
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.ids import new_id, padding
 from gateway.server.relay.model_request import CompactionPlan, InputRequest
@@ -40,7 +41,7 @@ class RequestServices(Struct, frozen=True):
     memory: NoReasoningMemory
     encryptor: ReasoningEncryptor
     tools: ToolRegistry | None
-    held: Held
+    held: AsyncExitStack
     pdfs: Pdfs
 
 
@@ -162,7 +163,7 @@ async def parse_responses_request(
     result = ResponsesRequest(identity, params, request, context, services, outlives)
     result.keep_body_with_parts(body)
     if toolset := result.toolset():
-        await services.held.stack.enter_async_context(toolset)
+        await services.held.enter_async_context(toolset)
     return result
 
 

@@ -63,9 +63,13 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
         ledger.put(original.sent.warnings)
     if original.past and original.past.call_ids and route.settings.tools == "prompt":
         original = original.with_whole_past()
-    original = route.backend.dialect.fit_past(original, route.kind, route.message_policy)
+    if original.past:
+        original = route.backend.dialect.fit_past(original, original.past, route.kind, route.message_policy)
     large = original.large
-    request, filters = await apart(lower_request, original, ledger) if large else lower_request(original, ledger)
+    if original.is_plain:
+        request, filters = original, list[EventFilter]()
+    else:
+        request, filters = await apart(lower_request, original, ledger) if large else lower_request(original, ledger)
     chosen = await choose_format(route, request)
     if original.past and original.past.call_ids and past_tool_calls.has_own_ids(tool_call_id_form(route, chosen)):
         return await build_round(original.with_whole_past(), route, ledger, frame_bytes)
@@ -161,12 +165,13 @@ def _build_chat_round(
     """Build the round.  before: the result of an earlier attempt of the same request."""
     route, chosen, target = known.route, known.chosen, known.target
     request, filters = translated
-    called = not past_tool_calls.has_no_calls(original)
+    called = not (original.is_text_only or past_tool_calls.has_no_calls(original))
     if called:
         request = past_tool_calls.convert_call_ids(request, tool_call_id_form(route, chosen), ledger)
     if target.prompted:
         request = prompted_tools.tools_to_prompt(request, ledger)
-    how = _means(target, before) if output_enforcement.is_enforced(original) else None
+    may_demand = bool(original.tool_choice or original.rest)
+    how = _means(target, before) if may_demand and output_enforcement.is_enforced(original) else None
     if how:
         request = output_enforcement.enforce_output(request, target.kind, how, ledger)
     request = (

@@ -296,7 +296,7 @@ class EnforcedRound(UpstreamRound, frozen=True):
 class RoundLoop:
     """The rounds of one pipeline, one at a time.  It does not know its pipeline, as both would be a reference cycle.
 
-    listening: adds filters to each round; source: the open source of the current round.
+    filters: read the events of each round, in this order; source: the open source of the current round.
     loop: the tools that run at the gateway between rounds, if there are any.
     repeats: the current round is another attempt of the one before it.
     """
@@ -305,18 +305,20 @@ class RoundLoop:
     source: RoundSource
     repeats: bool
 
-    def __init__(self, listening: Callable[[UpstreamRound], UpstreamRound]) -> None:
-        self.listening = listening
+    def __init__(self, filters: Iterable[EventFilter]) -> None:
+        self.filters = [*filters]
         self.loop: ToolLoop | None = None
 
     def add_tool_loop(self, loop: ToolLoop) -> None:
         """Start the round of tools; the loop reads its output as the last filter."""
-        listening, self.loop = self.listening, loop
-        self.listening = lambda round: listening(round).with_filter(loop)
+        self.loop = loop
+        self.filters.append(loop)
 
     def begin(self, round: UpstreamRound, *, repeats: bool = False) -> None:
         """Make a round the current one."""
-        self.now, self.repeats = self.listening(round), repeats
+        for filter in self.filters:
+            round = round.with_filter(filter)
+        self.now, self.repeats = round, repeats
 
     def open(self, _: Request) -> RoundSource:
         """Open the current round, or the tools that run before it.  The pipeline calls this."""

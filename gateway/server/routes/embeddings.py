@@ -1,6 +1,7 @@
 """Serve embeddings: of texts, of objects with media, and of messages, whose files and images the gateway reads."""
 
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,7 +12,6 @@ from gateway.api.embeddings import EmbeddingsRequest, parse_embeddings
 from gateway.api.vectors import response_pieces
 from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.backends.request_fields import convert_parts
-from gateway.server.conversations.stored_context import Held
 from gateway.server.fetch.attachments import inline_request_files, inline_request_images
 from gateway.server.fetch.stored_files import StoredFileReader
 from gateway.server.routes import openapi
@@ -29,7 +29,7 @@ class EmbeddingsEndpoint(ServiceEndpoint[EmbeddingsRequest]):
         return max(estimate_tokens_from_characters(put.characters), 1)
 
     async def with_files(
-        self, http: Request, put: EmbeddingsRequest, tenant: str, ledger: Warnings, held: Held
+        self, http: Request, put: EmbeddingsRequest, tenant: str, ledger: Warnings, held: AsyncExitStack
     ) -> EmbeddingsRequest:
         """Return the request with the text of the files, and the stored images, that its messages name."""
         if not put.chat or put.chat.is_text_only:
@@ -37,7 +37,7 @@ class EmbeddingsEndpoint(ServiceEndpoint[EmbeddingsRequest]):
         state = http.app.state
         stored: StoredFileReader = state.stored_files
         tools: ToolRegistry = state.tool_registry
-        whole = await stored.inline(put.chat, tenant, ledger, lambda: held.stack)
+        whole = await stored.inline(put.chat, tenant, ledger, held)
         return replace(put, chat=await inline_request_files(whole, state.config.files, ledger, tools.pdfs, tenant))
 
     async def for_backend(
@@ -46,7 +46,9 @@ class EmbeddingsEndpoint(ServiceEndpoint[EmbeddingsRequest]):
         """Return the request with the parts of messages that the backend takes."""
         if not (put.chat and backend.services.embeds_messages):
             return put
-        whole = await inline_request_images(put.chat, backend.kind, http.app.state.config.images, ledger)
+        whole = put.chat
+        if not backend.kind.fetches:
+            whole = await inline_request_images(whole, http.app.state.config.images, ledger)
         return replace(put, chat=replace(whole, messages=(*convert_parts(whole, backend.kind, ledger),)))
 
     def pieces(self, data: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 - decoded JSON

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,7 +25,6 @@ from gateway.config import ApiKey, Config
 from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
-from gateway.server.conversations.stored_context import Held
 from gateway.server.handler import ModelRequestHandler
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
@@ -102,7 +101,9 @@ class ServiceEndpoint(Generic[_Service]):
         """Return the tokens that count against the limits before a response.  size: the bytes of the body."""
         return estimate_tokens_from_characters(size)
 
-    async def with_files(self, http: Request, put: _Service, tenant: str, ledger: Warnings, held: Held) -> _Service:
+    async def with_files(
+        self, http: Request, put: _Service, tenant: str, ledger: Warnings, held: AsyncExitStack
+    ) -> _Service:
         """Return the request with the content of the files that it names."""
         return put
 
@@ -123,7 +124,7 @@ class ServiceEndpoint(Generic[_Service]):
         limits: RateLimiter = http.app.state.limits
         estimate = partial(self.estimated_tokens, put, size)
         grant = await limits.acquire(key, served.model, served.settings, estimate)
-        async with grant, Held() as held:
+        async with grant, AsyncExitStack() as held:
             try:
                 ways = RetryPolicy(served, key, faithful=True, spare=BATCH_TENANT in http.scope)
                 with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):

@@ -94,8 +94,6 @@ class ToolRegistry:
 
     def default_toolset(self, request: Request, ledger: Warnings, model: config.ModelSettings) -> Toolset | None:
         """Return the toolset that the operator offers with a model in a chat; no call needs approval."""
-        if not (model.mcp or model.web_search):
-            return None
         labels = [label for label in model.mcp if label in self._sessions]
         options = request.rest.get(_OPTIONS) if model.web_search and self._web else None
         if request.n > 1 or not (labels or options is not None):  # each choice would need tool rounds of its own

@@ -124,6 +124,7 @@ class ModelEntry:
 
     routes: by the name of the backend; any: one of them, for settings that all routes share.
     fallbacks: other models for its requests, each with the failures that lead to it.
+    is_limited: the model itself has rate limits.
     """
 
     def __init__(self, routes: Sequence[BackendRoute], targets: Sequence[TargetSettings]) -> None:
@@ -132,6 +133,7 @@ class ModelEntry:
         self.routes = {route.backend.name: route for route in routes}
         self.fallbacks: list[tuple[ModelEntry, Collection[str]]] = []
         self.budget = RetryBudget()
+        self.is_limited = any(self.settings.limits.model_dump().values())
         members = [
             BalancerMember(
                 route.backend.name, target.weight, target.priority, route.backend.gate.health, route.backend.gate.turns

@@ -1,6 +1,7 @@
 """Run one response for a WebSocket: as over HTTP, but its events are messages."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
@@ -9,7 +10,6 @@ from starlette.types import Message
 from gateway.api.responses import event_stream
 from gateway.config import ApiKey
 from gateway.errors import STOPPED, GatewayError, Problem
-from gateway.server.conversations.stored_context import Held
 from gateway.server.handler import IncomingRequest, ModelRequestHandler
 from gateway.server.http.request_reader import get_header
 from gateway.server.ids import new_id
@@ -74,10 +74,10 @@ class ResponseTask:
         try:
             key = await self._client.authenticate()
             ask = IncomingRequest(self._request(key), self._create.body, key)
+            recorder = self._record.recorder
+            send = tee_send(self._send, recorder) if recorder else self._send
             with self._handler.acquire_concurrency():
-                well = await self._handler.handle(
-                    ask, self._read, Responder, tee_send(self._send, self._record.recorder)
-                )
+                well = await self._handler.handle(ask, self._read, Responder, send)
         except GatewayError as error:
             return False, error.problem
         except Exception as error:  # noqa: BLE001 - the last place that can send the client an error
@@ -104,7 +104,7 @@ class ResponseTask:
         record.status, record.problem = 200, record.problem or (None if record.left else problem)
         record.release()
 
-    def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: Held) -> Awaitable[ModelRequest]:
+    def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[ModelRequest]:
         state = ConnectionContext(reader.store, tenant, reader.pasts, self._client.recent, self._create.stream_id)
         return reader.response_in_context(state, raw, held)
 

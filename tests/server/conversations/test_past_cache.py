@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from contextlib import AsyncExitStack
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from gateway.api import responses as api
 from gateway.errors import ClientError
 from gateway.server.conversations.past_cache import PastCache
-from gateway.server.conversations.stored_context import Held, ReadOnlyContext
+from gateway.server.conversations.stored_context import ReadOnlyContext
 from gateway.store import conversations, item_lists, responses
 from gateway.warnings import Warnings
 from support.app import gateway, problem
@@ -88,7 +89,7 @@ async def loaded(store, pasts, **fields):
     """Return whether a past was kept, and the messages, the warnings and the position of a turn; or its error."""
     draft = api.draft_response({"model": "m", "input": "Next", **fields}, SETTINGS)
     try:
-        origin = await ReadOnlyContext(store, "t", pasts).load_predecessor(draft, "", Held())
+        origin = await ReadOnlyContext(store, "t", pasts).load_predecessor(draft, "", AsyncExitStack())
     except ClientError as error:
         return False, error.problem
     ledger = Warnings()

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway import config
-from gateway.backends import KINDS
 from gateway.backends.data_urls import image_type
 from gateway.errors import BadRequest
 from gateway.request import Request
@@ -41,10 +40,7 @@ async def fetch_inline(url, **limits):
     """Return the URL that a backend gets instead of this one."""
     settings = config.FetchSettings(fetch=True, networks=(HERE,), **limits)
     request = Request(model="m", messages=tuple(messages_with(image(url))))
-    ((part,),) = (
-        one["content"]
-        for one in (await inline_request_images(request, KINDS["llamacpp"], settings, Warnings())).messages
-    )
+    ((part,),) = (one["content"] for one in (await inline_request_images(request, settings, Warnings())).messages)
     return part["image_url"]["url"]
 
 

@@ -16,7 +16,7 @@ from gateway.recording.entries import cause_of
 from gateway.recording.recording import LONGEST_RUN
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.request_recorder import RequestRecorder
-from gateway.server.relay.recorded_relay import open_relay
+from gateway.server.relay.relay import open_relay
 from gateway.server.upstream import DECLINED, HANDLED, WAKE
 from support.app import HELLO_MESSAGES, listening, streaming
 from support.messages import encoder_of
