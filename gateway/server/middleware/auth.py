@@ -193,8 +193,7 @@ class Authenticator:
         if not self._needs_key and BATCH_TENANT in http.scope:
             return None
         if not self._needs_key:
-            self._pages.check_origin(http)
-            self._pages.check_host(http)
+            self._pages.check(http)
             return None
         key = self.signed_in(http) if self._users else None
         if BATCH_TENANT in http.scope:

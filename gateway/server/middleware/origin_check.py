@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 
 from gateway.config import Config
 from gateway.errors import Forbidden
-from gateway.server.http.request_reader import get_header
+from gateway.server.http.request_reader import get_header, header_dict
 
 # By the scheme of a request: the schemes of the gateway's own pages.  A proxy may terminate TLS.
 _OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}
@@ -40,6 +40,17 @@ class OriginCheck:
         self._guarded = not (config.auth.needs_key or config.auth.open)
         self._names = frozenset(_name(origin.partition("://")[2]) for origin in self._allowed)
 
+    def check(self, http: HTTPConnection) -> None:
+        """Raise Forbidden for a page of another origin than the gateway's own and the allowed ones.
+
+        Without keys, also if an outsider may own the requested host name.
+        """
+        headers = header_dict(http.scope)
+        if b"origin" in headers:
+            self.check_origin(http)
+        if self._guarded:
+            self._check_host(headers.get(b"host", b"").decode("latin-1"))
+
     def check_origin(self, http: HTTPConnection) -> None:
         """Raise Forbidden for a page of another origin than the gateway's own and the allowed ones."""
         origin = get_header(http.scope, b"origin")
@@ -57,11 +68,7 @@ class OriginCheck:
         if origin is not None and not _is_own(http, origin):
             raise Forbidden(_FOREIGN.format(origin), code="origin_not_allowed")
 
-    def check_host(self, http: HTTPConnection) -> None:
-        """Raise Forbidden if the gateway has no keys and an outsider may own the requested host name."""
-        if not self._guarded:
-            return
-        host = get_header(http.scope, b"host") or ""
+    def _check_host(self, host: str) -> None:
         name = _name(host)
         if name is None or not (name in self._names or _is_private(name)):
             raise Forbidden(_NAME.format(host), code="host_not_allowed")

@@ -136,7 +136,8 @@ class Attempts:
 
     def _reduce_token_limit(self, problem: Problem) -> bool:
         """Reduce the token limit if the backend refuses it beside a prompt that fits; return True if it did."""
-        request, _ = self._with_parameters(self._request, self.route, Warnings())
+        request, limited = self._request, self._limit_reduced
+        request, _ = self._model_request.with_parameters(request, self.route.settings, Warnings(), limited=limited)
         smaller = token_limit.smaller(request, problem, again=self._limit_reduced)
         if not smaller:
             return False
@@ -198,7 +199,9 @@ class Attempts:
     async def _build_round(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
         route, settings = response_headers.strict_route(self._http, route), self._settings
         before = ledger.savepoint() if self._passed_strict else 0  # later warnings are about responses
-        request, names = self._with_parameters(self._request, route, ledger)
+        request, names = self._model_request.with_parameters(
+            self._request, route.settings, ledger, limited=self._limit_reduced
+        )
         mark = ledger.savepoint()
         if request.sent and not goes_as_sent(request, route):
             request = await self._without_files(request)
@@ -214,11 +217,6 @@ class Attempts:
             response_headers.reject_if_strict(route, ledger.entries()[before:])
         self._passed_strict = ledger is self._ledger or self._passed_strict
         return round
-
-    def _with_parameters(
-        self, request: Request, route: BackendRoute, ledger: Warnings
-    ) -> tuple[Request, frozenset[str]]:
-        return self._model_request.with_parameters(request, route.settings, ledger, limited=self._limit_reduced)
 
     async def _without_files(self, request: Request) -> Request:
         tenant = self._targets.identity.tenant

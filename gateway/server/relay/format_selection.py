@@ -20,7 +20,8 @@ _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close 
 
 async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
     """Choose the format of a request.  It may query the backend, and wait for the result the first time."""
-    word, model = _word(route, request), route.upstream_model
+    model, prompted = route.upstream_model, route.settings.tools == "prompt" and request.callable_tools
+    word = prompted_tools.FORMAT if prompted else route.format  # tools in the prompt have a format of their own
     chosen = format_by_names(route, word)
     if chosen.format == "auto":
         chosen = await _shown(route, chosen)
@@ -50,12 +51,6 @@ async def _shown(route: BackendRoute, chosen: FormatChoice) -> FormatChoice:
 
 def _opening(chosen: FormatChoice, *, opened: bool) -> FormatChoice:
     return chosen if chosen.thought_open == opened else replace(chosen, thought_open=opened)
-
-
-def _word(route: BackendRoute, request: Request) -> str:
-    """Return the configured format; a model that learns of tools from the gateway's prompt uses its format."""
-    prompted = route.settings.tools == "prompt" and request.callable_tools
-    return prompted_tools.FORMAT if prompted else route.format
 
 
 def format_by_names(route: BackendRoute, word: str) -> FormatChoice:

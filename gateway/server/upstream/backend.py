@@ -147,16 +147,13 @@ class Backend:
 
     def model_names(self, model: str) -> tuple[str, ...]:
         """Return the names of the model at this backend: its id, and the root if listed."""
-        listed = self._listed(model)
+        listed = self._models.get(model) if self._models else None
         return (model, listed.root) if listed and listed.root else (model,)
 
     def listed_window(self, model: str) -> int | None:
         """Return the context length in tokens from the last list; None if unknown."""
-        listed = self._listed(model)
+        listed = self._models.get(model) if self._models else None
         return listed.window if listed else None
-
-    def _listed(self, model: str) -> ListedModel | None:
-        return self._models.get(model) if self._models else None
 
     async def alive(self) -> bool:
         """Return True for any HTTP response but 502, 503 or 504."""
