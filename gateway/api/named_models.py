@@ -6,9 +6,11 @@ any list of fields would lack those of the next server.
 
 import re
 from collections.abc import Iterator, Mapping
+from json import JSONDecoder
 from typing import Any
 
 from gateway.backends.extra_fields import FORMS
+from gateway.errors import BadRequest
 
 # In any letters: a server in Go ignores their case.
 _NAMES_MODELS = re.compile("model|fallback|adapter|(?<![a-z])(?:lora|route)s?(?![a-z])").search
@@ -35,6 +37,9 @@ _OF_THE_CLIENT = FORMS | {
     "text",
     "variables",
 }
+_BLANKS = " \t\r\n\ufeff"
+# As lenient as any server: it reads the first value of a message, and a pair for each member of an object.
+_decode = JSONDecoder(object_pairs_hook=tuple, parse_int=str, parse_float=str, strict=False).raw_decode
 
 
 def models_in_fields(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -62,3 +67,21 @@ def named_models(value: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
                     left.append((inner, is_name or bool(_NAMES_MODELS(name.casefold()))))
         elif is_name and one != "" and isinstance(one, str | int | float) and not isinstance(one, bool):
             yield str(one)
+
+
+def session_models(data: bytes) -> set[str]:
+    """Return the models that a client's message of a speech session names; none for a message that is not JSON.
+
+    Some servers change the model by a message.
+
+    Raise BadRequest for one that is nested too deeply.
+    """
+    if b"model" not in data.lower() and b"\\u" not in data:
+        return set()
+    try:
+        message, _ = _decode(data.decode(errors="replace").lstrip(_BLANKS))
+        return {*named_models(message)}
+    except ValueError:
+        return set()
+    except RecursionError:
+        raise BadRequest("The message is nested too deeply. Flatten it.") from None

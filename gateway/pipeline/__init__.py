@@ -4,10 +4,9 @@ pipeline           one response: rounds, actions, encoder                       
 upstream_reader    one round: bytes to normalized events
 normalizer         the guarantees of the event order, one Finish per choice
 choice             one choice: text parser, tool calls, finish reason
-choice_output      the output of that parser as events; consecutive pieces of a text, joined
+choice_output      the output of that parser as events; joined texts, aligned log-probabilities
 structured_calls   tool calls that the backend sends as calls, in order
 tool_calls         numbers, ids and validation of all tool calls
-logprobs           log-probabilities aligned with their text
 prefill            a response that continues the client's last message
 format_mismatch    tool calls in another format than the one that was read
 empty_round        rounds without content, held back for a retry

@@ -3,14 +3,15 @@
 One chunk of a model may become thousands of pieces of a text: `join_pieces` joins them.
 """
 
+from collections import deque
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
+from gateway.events import Event, Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.formats.reader import TextReader
-from gateway.pipeline.logprobs import LogprobAligner
 from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
 
 _SEEN = 64 << 10  # characters at the end of a text that are searched for tool calls in other formats
@@ -192,3 +193,45 @@ def _joined(run: list[Any]) -> Event:
     elif len(run) > 1:
         whole = replace(first, text="".join([piece.text for piece in run]))
     return whole
+
+
+class LogprobAligner:
+    """Keep log-probabilities by the offset of their text, while a parser decides which text the client gets.
+
+    `feed` takes text with its entries, and `take` returns the entries of shown text.  Entries of markers and of
+    arguments are dropped.
+
+    fed: the number of characters before the first entries.
+    dropped: entries of text that was not shown were dropped.
+    """
+
+    def __init__(self, fed: int) -> None:
+        self._fed = fed  # characters so far
+        self._waiting: deque[tuple[int, int, Logprob]] = deque()  # start and end in the text, entry
+        self.dropped = False
+
+    def feed(self, text: str, entries: Sequence[Logprob]) -> None:
+        """Add the next text with its entries."""
+        start, self._fed = self._fed, self._fed + len(text)
+        for entry in entries:
+            end = min(start + len(entry.token), self._fed)
+            self._waiting.append((start, end, entry))
+            start = end
+
+    def take(self, end: int, length: int) -> tuple[Logprob, ...]:
+        """Return the entries of the text of this length that ends at offset `end`."""
+        return self._pop(end - length, end)
+
+    def rest(self, offset: int) -> tuple[Logprob, ...]:
+        """Return the entries of tokens without visible text, at the end of a text that was read up to `offset`."""
+        return self._pop(offset, self._fed + 1)
+
+    def _pop(self, begin: int, end: int) -> tuple[Logprob, ...]:
+        taken: list[Logprob] = []
+        while self._waiting and self._waiting[0][0] < end:
+            start, stop, entry = self._waiting.popleft()
+            if stop > begin or start >= begin:
+                taken.append(entry)
+            else:
+                self.dropped = True
+        return tuple(taken)

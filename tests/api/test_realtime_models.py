@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.api.realtime import session_models
+from gateway.api.named_models import session_models
 from gateway.errors import BadRequest
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -7,6 +7,8 @@ A row without groups states no useful number.
 
 import re
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import ceil
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +16,7 @@ from msgspec import DecodeError, Struct, json
 
 from gateway.errors import Problem
 
+_NUMBER = re.compile(r"\d{1,9}(\.\d*)?", re.ASCII)
 _LONGEST = 2000  # characters of an error message that are searched
 _FIELD = r"max[_ -]?(?:completion|new|output|total)?[_ -]?tokens"
 _WINDOW, _PROMPT, _LIMIT, _TOTAL, _ROOM = (
@@ -305,3 +308,28 @@ def _text(data: object, name: str) -> str | None:
     inner = _inner(data)
     value = inner.get(name) if isinstance(inner, dict) else None
     return value if isinstance(value, str) and value else None
+
+
+def stated_wait(headers: Mapping[str, str], now: float) -> str | None:
+    """Return the wait in whole seconds, as a `retry-after` that all clients read; None if the response states none.
+
+    now: Unix time.  A date counts from that of the response, as the clocks may differ.
+    """
+    stated = headers.get("retry-after", "").strip()
+    if _NUMBER.fullmatch(stated):
+        return str(ceil(float(stated)))
+    milliseconds = headers.get("retry-after-ms", "").strip()  # OpenAI, Azure
+    if _NUMBER.fullmatch(milliseconds):
+        return str(ceil(float(milliseconds) / 1000))
+    if (until := _time(stated)) is None:
+        return None
+    sent = _time(headers.get("date", ""))
+    return str(max(0, ceil(until - (now if sent is None else sent))))
+
+
+def _time(date: str) -> float | None:
+    """Return the Unix time of an HTTP date; None for anything else."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None

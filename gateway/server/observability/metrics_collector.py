@@ -5,14 +5,17 @@ from typing import get_args
 
 from gateway.config.models import ModelSettings, model_prices
 from gateway.errors import Problem
+from gateway.events import Usage
 from gateway.routing.health import CircuitState
-from gateway.server.observability.gen_ai_metrics import GenAiMetrics
 from gateway.server.observability.metrics import (
     BETWEEN,
     CIRCUIT,
     DURATION,
     FIRST_TOKEN,
     FORMATS,
+    GEN_AI_DURATION,
+    GEN_AI_FIRST_TOKEN,
+    GEN_AI_TOKENS,
     HEALTHY,
     LEDGER,
     PRICE,
@@ -26,6 +29,7 @@ from gateway.server.observability.metrics import (
 from gateway.server.observability.metrics_store import MetricValues, SeriesByMetric, add_values, observe
 from gateway.server.observability.request_record import OTHER, RequestRecord
 from gateway.server.observability.snapshot import BackendStatus
+from gateway.server.observability.spans import operation_name
 
 MAX_MODELS = 200  # values of the label `model` in each worker
 TOKEN_KINDS = ("input", "output", "cached", "reasoning")  # kinds of tokens
@@ -52,6 +56,31 @@ class BoundedLabel:
         if len(self._known) <= self.most:
             self._known.add(name)
         return name if name in self._known else OTHER
+
+
+class GenAiMetrics:
+    """Count finished requests in OpenTelemetry's metrics for generative AI as well (`metrics.gen_ai`).
+
+    kinds: the kind of each backend, which is the provider.
+    """
+
+    def __init__(self, tally: MetricValues, kinds: Mapping[str, str]) -> None:
+        self._tally, self.kinds = tally, kinds
+
+    def count(self, record: RequestRecord, model: str, used: Usage, first: float | None) -> None:
+        """Count a request that a backend got.
+
+        model: the value of the label; first: the time of the first content of a stream, None without one.
+        """
+        series, outcome = self._tally.series_values, record.outcome
+        labels = operation_name(record.endpoint), self.kinds.get(record.backend, ""), model
+        error = str(outcome) if outcome >= 400 else ""
+        observe(series(GEN_AI_DURATION, (*labels, error)), GEN_AI_DURATION, record.ended - record.arrived)
+        if first is not None:
+            observe(series(GEN_AI_FIRST_TOKEN, labels), GEN_AI_FIRST_TOKEN, first - record.arrived)
+        for type, tokens in ("input", used.prompt), ("output", used.completion):
+            if tokens:
+                observe(series(GEN_AI_TOKENS, (*labels, type)), GEN_AI_TOKENS, tokens)
 
 
 class MetricsCollector:

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import Message, Send
 from websockets.exceptions import ConnectionClosed
 
-from gateway.api.realtime import session_models
+from gateway.api.named_models import session_models
 from gateway.backends.openai.usage import usage_at_end
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamTimeout
 from gateway.events import Usage

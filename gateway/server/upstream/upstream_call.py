@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from gateway.backends.openai import error_mapping
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
-from gateway.routing.retry_after import stated_wait
 from gateway.server.observability import logs
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.upstream import DECLINED, DataCallback, DataOutcome, PendingPost, UpstreamResponse
@@ -243,7 +242,7 @@ class HttpUpstreamCall:
             self._line.record_error(status, headers, body, since_connected)
         body = self._backend.mask_key(body)
         problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body))
-        wait = stated_wait(headers, time.time())
+        wait = error_mapping.stated_wait(headers, time.time())
         if problem.code == "model_not_found":
             self._backend.doubt_list()
         self._backend.failed(problem)

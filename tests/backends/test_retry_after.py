@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.routing.retry_after import stated_wait
+from gateway.backends.openai.error_mapping import stated_wait
 
 LATER, EARLIER = "Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:27:30 GMT"
 NOW = 1792567650.5  # half a second after EARLIER
