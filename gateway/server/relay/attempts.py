@@ -126,7 +126,7 @@ class Attempts:
         return DeferredCall(self._retry(target, UpstreamFailed(problem, retry_after))) if target else None
 
     def _shorten(self) -> bool:
-        """Take the next shorter version of the request; return False if there is none."""
+        """Take the next shorter version of the request; return False without one."""
         if self._shorter is None:
             _, *self._shorter = truncated_versions(self._request)
         if not self._shorter:
