@@ -21,8 +21,7 @@ from gateway.server.batches.batch_manager import BatchManager
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.expiry import expire_forever
 from gateway.server.conversations.past_cache import PastCache
-from gateway.server.fetch.past_files import PastFileReader
-from gateway.server.fetch.stored_files import StoredFileReader
+from gateway.server.fetch.stored_files import PastFileReader, StoredFileReader
 from gateway.server.handler import GatewayApp, ModelEndpoint, ModelRequestHandler
 from gateway.server.http.request_reader import counts_of
 from gateway.server.http.uvicorn_protocol import STOPPING

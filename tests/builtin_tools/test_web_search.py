@@ -265,7 +265,7 @@ async def test_web_page_redirect_has_to_stay_in_the_allowed_domains(host, opened
 
 
 async def test_web_pages_are_not_offered_without_the_package(caplog, monkeypatch):
-    monkeypatch.setattr("gateway.server.tools.web_pages.PACKAGE", "no_such_package")
+    monkeypatch.setattr("gateway.server.tools.search_tools.PACKAGE", "no_such_package")
     async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
         await site.respond(tools=[SEARCH])
         assert len(site.upstream_body["tools"]) == 1 and install_command("gateway[web]") in caplog.text

@@ -14,9 +14,9 @@ import pytest
 from faults.memory import census, watched
 from gateway import config
 from gateway.server.fetch.pdf_reader import Pdfs
-from gateway.server.tools import html_reader, web_pages
+from gateway.server.tools import html_reader, search_tools
+from gateway.server.tools.search_tools import WebPageFetcher
 from gateway.server.tools.tool_server import ToolServerError
-from gateway.server.tools.web_pages import WebPageFetcher
 from support.app import gateway, listening
 from support.jobs import ended
 from support.mcp_requests import calling
@@ -190,7 +190,7 @@ async def test_web_page_reader_ends_with_its_caller_and_gets_no_secrets(monkeypa
         "sys.stdin.read()\n"
         "signal.pause()\n"
     )
-    monkeypatch.setattr("gateway.server.tools.web_pages._PROGRAM", str(program))
+    monkeypatch.setattr("gateway.server.tools.search_tools._PROGRAM", str(program))
     monkeypatch.setenv("GATEWAY_KEY", "s3cret")
     async with searching() as web:
         reading = asyncio.create_task(
@@ -211,7 +211,7 @@ def test_web_page_reader_program_prints_the_text(monkeypatch, capfdbinary):
 
     monkeypatch.setattr(sys, "stdin", Standard)
     monkeypatch.setattr(sys, "argv", ["reading.py", "https://a.example/b/c"])
-    runpy.run_path(web_pages._PROGRAM, run_name="__main__")
+    runpy.run_path(search_tools._PROGRAM, run_name="__main__")
     sys.stdout.flush()
     assert capfdbinary.readouterr().out.strip() == b"A <b> c\nText, [a link](https://a.example/b/d)."
     assert html_reader.html_to_markdown("Text.", "https://a.example/").strip() == "Text."

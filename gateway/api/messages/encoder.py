@@ -8,7 +8,7 @@ from msgspec import json
 
 from gateway import events as ev
 from gateway.api.completion_encoder import flat_tool_name
-from gateway.api.messages import builtin_blocks, native
+from gateway.api.messages import native
 from gateway.api.messages.event_frames import PING, BlockEventWriter, JsonObject, NullBlockEventWriter, encode
 from gateway.api.messages.message_object import (
     STANDARD_TIER,
@@ -18,7 +18,16 @@ from gateway.api.messages.message_object import (
     started_message,
     usage_counts,
 )
-from gateway.api.messages.output_blocks import CompleteBlock, OutputBlock, TextBlock, ThinkingBlock, ToolUseBlock
+from gateway.api.messages.output_blocks import (
+    CompleteBlock,
+    OutputBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    request_counts,
+    use_result,
+    use_start,
+)
 from gateway.api.messages.params import MessageHead, MessageParams
 from gateway.api.messages.thinking import sealable
 from gateway.api.responses.objects import url_citation
@@ -89,7 +98,7 @@ class MessageBuilder:
 
     def _counts(self) -> tuple[ev.Usage, dict[str, int]]:
         usage = self._usage or ev.Usage(self._head.input_tokens, 0)
-        return usage, builtin_blocks.request_counts(self._server_uses)
+        return usage, request_counts(self._server_uses)
 
     def ending(self) -> JsonObject:
         """Return the members for the end of the message."""
@@ -242,7 +251,7 @@ class MessageBuilder:
 
     def _builtin_start(self, e: ev.BuiltinItemStart) -> None:
         item = json.decode(e.item)
-        self._use = use = builtin_blocks.use_start(item, self._edge.new_id)
+        self._use = use = use_start(item, self._edge.new_id)
         if not use:
             if item["type"] != "mcp_list_tools":  # of the gateway alone
                 self._ledger.add("dropped", item["type"])
@@ -260,7 +269,7 @@ class MessageBuilder:
             return
         self._end_block()
         end = json.decode(e.item)
-        self._write_block(builtin_blocks.use_result(use, end, self._edge), call=True)
+        self._write_block(use_result(use, end, self._edge), call=True)
         if use["type"] == "server_tool_use" and "error_code" not in end:
             self._server_uses.append(use["name"])
         self._use = None

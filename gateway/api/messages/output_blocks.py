@@ -4,7 +4,8 @@ Only an open block can write deltas, which keeps the order of events legal.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, ClassVar
 
@@ -12,8 +13,14 @@ from msgspec import Raw
 from pydantic_core import from_json
 
 from gateway.api.messages.event_frames import BlockEventWriter, JsonObject, delta_prefix
+from gateway.api.responses.params import EncoderInputs
 from gateway.api.signatures import ThinkingBlocks
 from gateway.events import ReasoningDelta
+from gateway.request import StoredReasoning
+
+_SEARCH, _FETCH = "web_search", "web_fetch"
+_REQUESTS = {_SEARCH: "web_search_requests", _FETCH: "web_fetch_requests"}  # as the usage names them
+
 
 SealThought = Callable[[str, list[dict[str, Any]]], str]
 _lenient = JSONDecoder(strict=False)
@@ -154,3 +161,58 @@ def _prefix_value(text: str) -> Any:  # noqa: ANN401 - decoded JSON
         return from_json(text, allow_partial=True)
     except ValueError:
         return None
+
+
+def use_start(item: Mapping[str, Any], new_id: Callable[[str], str]) -> JsonObject | None:
+    """Return the block of a call without its input; None for an item that the API lacks."""
+    if item["type"] == "web_search_call":
+        name = _SEARCH if item["action"]["type"] == "search" else _FETCH
+        return {"type": "server_tool_use", "id": new_id("srvtoolu_"), "name": name}
+    if item["type"] == "mcp_call":
+        server = item["server_label"]
+        return {"type": "mcp_tool_use", "id": new_id("mcptoolu_"), "name": item["name"], "server_name": server}
+    return None
+
+
+def request_counts(names: Iterable[str]) -> dict[str, int]:
+    """Return the number of requests of these calls, by the names of the usage; empty for none."""
+    counted = Counter(name for name in names if name in _REQUESTS)
+    return {_REQUESTS[name]: counted[name] for name in _REQUESTS} if counted else {}
+
+
+def use_result(use: Mapping[str, Any], end: Mapping[str, Any], edge: EncoderInputs) -> JsonObject:
+    """Return the result block of a call.  end: the members of its item at the end."""
+    failed = end.get("status", "completed") == "failed"
+    if use["type"] == "mcp_tool_use":
+        content = [{"type": "text", "text": _mcp_text(end)}]
+        return {"type": "mcp_tool_result", "tool_use_id": use["id"], "is_error": failed, "content": content}
+    name = use["name"]
+    results = end.get("results") or []
+    made: Any = [_found(result, edge) for result in results]
+    if failed:
+        made = {"type": f"{name}_tool_result_error", "error_code": end.get("error_code", "unavailable")}
+    elif name == _FETCH:
+        made = _page(results, end)
+    return {"type": f"{name}_tool_result", "tool_use_id": use["id"], "content": made}
+
+
+def _mcp_text(end: Mapping[str, Any]) -> str:
+    if not (error := end.get("error")):
+        return end.get("output") or ""
+    parts = error.get("content") or [{"text": error.get("message") or ""}]
+    return "\n".join(part["text"] for part in parts)
+
+
+def _found(result: Mapping[str, Any], edge: EncoderInputs) -> JsonObject:
+    sealed = edge.seal(StoredReasoning(result["text"]))
+    members = {"url": result["url"], "title": result["title"], "encrypted_content": sealed, "page_age": None}
+    return {"type": "web_search_result", **members}
+
+
+def _page(results: list[dict[str, Any]], end: Mapping[str, Any]) -> JsonObject:
+    text = "\n\n".join(result["text"] for result in results)
+    title = results[0]["title"] if results else None
+    source = {"type": "text", "media_type": "text/plain", "data": text}
+    document = {"type": "document", "source": source, "title": title}
+    url = (end.get("action") or {}).get("url") or ""
+    return {"type": "web_fetch_result", "url": url, "content": document, "retrieved_at": None}

@@ -1,14 +1,13 @@
 """Show the state of the gateway to operators: one document, as pages for a browser and as tables for a terminal.
 
 overview_model   the types of the document                            ← start here
-overview         the current document
+overview         the current document, with the state of each backend in words
 first_run        what to paste into clients before the first request
 api_docs         the description of the API as a page
 hour             the last hour in it
-backend_state    the state of a backend in words
 sparkline        the small charts of the overview
 exchange_list    the requests of all workers, filtered
-exchange         all that is known of one request
+exchange         all that is known of one request, and what its warnings are about
 exchange_times   its attempts and the parts of its output
 exchange_failure why it failed
 conversation     its messages and tools

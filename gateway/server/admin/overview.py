@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import islice
 from time import time
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -12,8 +12,7 @@ from gateway import __version__
 from gateway.config import Config
 from gateway.errors import GatewayError
 from gateway.formats import canonical_name
-from gateway.server.admin.backend_state import backend_state
-from gateway.server.admin.hour import backend_hour, hour_view
+from gateway.server.admin.hour import BackendHourView, backend_hour, hour_view
 from gateway.server.admin.overview_model import (
     BackendView,
     ModelBackendView,
@@ -22,12 +21,23 @@ from gateway.server.admin.overview_model import (
     ThroughputView,
     WorkersView,
 )
-from gateway.server.observability.snapshot import SECONDS, BackendCondition, ModelRate, RequestSnapshot, WorkerSnapshot
+from gateway.server.observability.snapshot import (
+    SECONDS,
+    BackendCondition,
+    FailureInfo,
+    ModelRate,
+    RequestSnapshot,
+    WorkerSnapshot,
+)
 from gateway.server.observability.telemetry import Telemetry
 from gateway.server.relay import format_selection
 from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import Backend, ListedModel
 from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
+
+BackendState = Literal["healthy", "degraded", "unreachable"]
+_SHARE = 0.05  # of the attempts of the last ten minutes: more failures make a backend degraded
+
 
 _MAX_WAIT = 1.0  # seconds to wait for the backends
 _MODELS = 100
@@ -198,4 +208,39 @@ def _worst(several: Collection[BackendCondition]) -> BackendCondition:
         worst,
         queued=sum(one.queued for one in several),
         failure=max(failures, key=lambda one: one.time, default=None),
+    )
+
+
+def backend_state(
+    url: str, problem: str | None, condition: BackendCondition, hour: BackendHourView
+) -> tuple[BackendState, str | None]:
+    """Return the state of a backend and the cause, None for a healthy one.
+
+    problem: why its models are unknown; hour: its requests.
+    unreachable: it gets no requests, or did not respond now; degraded: it does, and some of its attempts fail.
+    """
+    if not condition.healthy:
+        return "unreachable", _refusal(url, condition)
+    if problem:
+        works = hour.recent_requests > hour.recent_errors
+        return "degraded" if works else "unreachable", f"{problem} Its address is {url}."
+    if hour.recent_errors > _SHARE * max(hour.recent_requests, hour.recent_errors):
+        what = f"{hour.recent_errors} attempt{'s' * (hour.recent_errors != 1)} at {url} failed in the last 10 minutes."
+        return "degraded", f"{what}{_last(condition.failure)}"
+    return "healthy", None
+
+
+def _refusal(url: str, condition: BackendCondition) -> str:
+    after = f"in {condition.back_in:.0f} s" if condition.back_in >= 1 else "now"
+    cause = f"Attempts at {url} failed repeatedly.{_last(condition.failure)}"
+    return f"{cause} The next attempt is possible {after}."
+
+
+def _last(failure: FailureInfo | None) -> str:
+    if not failure:
+        return ""
+    return (
+        f" {failure.message}"
+        if failure.message
+        else f" The last error: {failure.status} {failure.code or ''}".rstrip() + "."
     )

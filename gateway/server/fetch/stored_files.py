@@ -5,9 +5,12 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 
+from msgspec import Struct
+
 from gateway.config import Config
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, GatewayError
 from gateway.request import Request
+from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.http.memory import Buffers, Room
 from gateway.server.worker_thread import apart
 from gateway.store import files
@@ -15,6 +18,7 @@ from gateway.store.database import Database
 from gateway.store.file_store import FileStore
 from gateway.store.records import StoredFile
 from gateway.transforms.attachments import has_urls
+from gateway.transforms.past_messages import FileContents
 from gateway.transforms.stored_files import FileReference, StoredContent, file_references, inline_stored_files
 from gateway.warnings import Warnings
 
@@ -99,3 +103,26 @@ class StoredFileReader:
         """Return the bytes of a file.  Raise StoreFailed if they are not all there."""
         async with aclosing(self._store.read(file)) as chunks:
             return b"".join([chunk async for chunk in chunks])
+
+
+class PastFileReader(Struct, frozen=True):
+    """Read the files that the earlier messages of a chain name, before they are encoded and kept.
+
+    Of PDFs it has the remembered texts only, since reading one may end before all pages.
+    """
+
+    stored: StoredFileReader
+    pdfs: Pdfs
+
+    async def contents(
+        self, references: Iterable[FileReference], tenant: str, stack: AsyncExitStack, past: Mapping[str, int]
+    ) -> FileContents | None:
+        """Return the contents of the tenant's files; None if they cannot be read now, or are too large.
+
+        stack: counts their memory; past: the bytes of files that are encoded already, by the type of part.
+        """
+        try:
+            stored = await self.stored.contents(references, tenant, stack, past)
+        except GatewayError:  # the request will raise it
+            return None
+        return FileContents(stored, self.pdfs.known)

@@ -1,4 +1,4 @@
-"""Serve HTTP connections with uvicorn's protocol: this file and `websocket_protocol` know uvicorn's internals.
+"""Serve HTTP connections with uvicorn's protocol: this file and `server_config` know uvicorn's internals.
 
 A response goes past ASGI's messages, which take several times as long.  The bytes are those that uvicorn writes for the
 messages, in one write.  Connections end whose request does not end, or that servers could read in different ways.  The

@@ -3,9 +3,8 @@
 Reading order:
 
     endpoint           admission of connections, and all connections of a process     ← start here
-    connection         one connection: incoming and outgoing messages, and its end
+    connection         one connection: incoming and outgoing messages, which requests run and which wait, and its end
     messages           parsing and building of messages
-    stream_scheduler   which requests of a connection run, and which wait
     response_task      one running response
     recent_responses   responses that are not stored, while their connection lasts
 """

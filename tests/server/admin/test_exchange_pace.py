@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.server.admin.exchange_pace import describe_pace, draw_pace
 from gateway.server.admin.exchange_times import OutputPace
+from gateway.server.admin.exchange_view import describe_pace, draw_pace
 
 PACE = OutputPace(bars=[1, 0, 2, 0], first_byte=0.1, silences=[(0.2, 2.5), (2.6, 3.8)])
 

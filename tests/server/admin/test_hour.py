@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.server.admin import hour
-from gateway.server.admin.backend_state import backend_state
 from gateway.server.admin.hour import BackendHourView, ErrorGroupView, WarningCountView, backend_hour, hour_view
+from gateway.server.admin.overview import backend_state
 from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts, latency_step
 from gateway.server.observability.snapshot import BackendCondition, FailureInfo
 

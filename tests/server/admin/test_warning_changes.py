@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gateway.recording import Recording, RequestEntry, ResponseDataEntry, UpstreamDataEntry, UpstreamRequestEntry
-from gateway.server.admin import warning_changes
-from gateway.server.admin.warning_changes import TextChange, text_changes
+from gateway.server.admin import exchange
+from gateway.server.admin.exchange import TextChange, text_changes
 from support.app import gateway
 from support.upstream import call, chunk, stream
 
@@ -51,8 +51,8 @@ def test_change_of_output_compares_a_read_with_what_the_client_got_of_it():
 
 
 def test_change_has_a_few_values_and_characters(monkeypatch):
-    monkeypatch.setattr(warning_changes, "_VALUES", 3)
-    monkeypatch.setattr(warning_changes, "_LONGEST", 4)
+    monkeypatch.setattr(exchange, "_VALUES", 3)
+    monkeypatch.setattr(exchange, "_LONGEST", 4)
     assert text_changes(recording({"n": [{"a": 1}] * 9}, {}), {"dropped:n.a": 0}) == {
         "dropped:n.a": TextChange("1\n1\n", "")
     }

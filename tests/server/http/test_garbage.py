@@ -10,8 +10,8 @@ from websockets.server import ServerProtocol
 
 from gateway.request import Request
 from gateway.server.handler import IncomingRequest
+from gateway.server.http.server_config import WebSocketProtocol
 from gateway.server.http.uvicorn_protocol import HttpProtocol
-from gateway.server.http.websocket_protocol import WebSocketProtocol
 from support.app import HELLO_MESSAGES, listening
 from support.upstream import CLOSE, HELLO, chunk, head, whole
 from support.wait import until

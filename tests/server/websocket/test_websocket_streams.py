@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Problem
+from gateway.server.websocket.connection import MAX_NAMED, MAX_RUNNING, MAX_WAITING, StreamScheduler
 from gateway.server.websocket.messages import CreateMessage, InvalidMessage
-from gateway.server.websocket.stream_scheduler import MAX_NAMED, MAX_RUNNING, MAX_WAITING, StreamScheduler
 
 LIMIT = 1000
 
