@@ -31,7 +31,7 @@ from support.responses import (
     new_encoder,
 )
 from support.responses_events import checked, events_of
-from support.sampling import examples
+from support.sampling import examples, places
 
 DIED = Problem(500, "The process that answered has died.", "server_error")
 EXTRAS = {"token_ids"}
@@ -103,8 +103,8 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
     problem = data.draw(st.sampled_from([DIED, CANCELLED]))
     failed = problem is DIED or (frames and last_type(frames) == "error")
     assert broken_off(frames, problem, background=background)["status"] == ("failed" if failed else "cancelled")
-    places = sorted(data.draw(st.sets(st.integers(0, len(frames)), max_size=4)))
-    other = folded((b"".join(frames[a:b]) for a, b in pairwise([0, *places, len(frames)])), background=background)
+    ends = sorted(data.draw(st.sets(st.integers(0, len(frames)), max_size=4)))
+    other = folded((b"".join(frames[a:b]) for a, b in pairwise([0, *ends, len(frames)])), background=background)
     assert (other.next_event_number, other.has_output, *other.fail(problem)) == (
         fold.next_event_number,
         fold.has_output,
@@ -119,7 +119,7 @@ def test_log_end_keeps_complete_items_unchanged(operator, end):
     frames = logged([*EVERYTHING, end], operator=operator, logprobs=True)
     *_, last = events_of(b"".join(frames) + event_stream.DONE)
     whole = last["response"]["output"]
-    for place in range(len(frames)):
+    for place in places(len(frames)):
         response = broken_off(frames[:place])
         done = [frame for frame in frames[:place] if frame.startswith(b"event: response.output_item.done")]
         assert response["output"][: len(done)] == whole[: len(done)]

@@ -20,6 +20,7 @@ from gateway.events import (
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, events_of, setting, singly
+from support.sampling import places
 from support.sse import events, payloads, text_of
 from support.upstream import END, head, whole
 
@@ -143,7 +144,7 @@ def test_surrogate_pair_over_two_deltas_is_one_character_under_each_cut(case, fo
     found = events_and_warnings([stream], format)
     assert ([*map(plain, found[0])], found[1]) == ([*map(plain, expected)], noted)
     assert found == events_and_warnings(singly(stream), format) == events_and_warnings([*frames, DONE], format)
-    for at in range(len(stream)):
+    for at in places(len(stream)):
         assert events_and_warnings([stream[:at], stream[at:]], format) == found
 
 

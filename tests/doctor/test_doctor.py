@@ -25,6 +25,7 @@ from gateway.formats import FORMATS, format_names
 from gateway.formats.selection import FormatChoice
 from gateway.warnings import Warnings
 from support.paths import ROOT
+from support.sampling import ONE_OF_EACH_GRAMMAR, some
 from support.upstream import DONE, call, chunk, completion_body, frame
 
 ARGUMENTS = '{"city": "Paris", "unit": "celsius"}'
@@ -207,7 +208,10 @@ def test_doctor_notes_repaired_tool_calls():
 # Which format it is
 
 
-@pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row.parse and name != "auto"])
+NAMES = [name for name, row in FORMATS.items() if row.parse and name != "auto"]
+
+
+@pytest.mark.parametrize("name", some(NAMES, always=ONE_OF_EACH_GRAMMAR, share=3))
 def test_doctor_finds_the_format_of_each_example(name):
     words = ObservedText(FORMATS[name].example, tools=True)
     found = detect_format([words], FORMATS, "auto")

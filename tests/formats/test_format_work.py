@@ -178,5 +178,5 @@ def test_format_takes_any_depth_of_nesting(format):
     for before in ("", *some_tags(format), *(before for before, _ in around)):
         for piece in NESTING:
             parse_whole(format, before + piece * DEEP)
-    for tag in tags(format):
+    for tag in some(tags(format)) if format == "auto" else tags(format):  # it has those of all formats
         parse_whole(format, tag * DEEP)

@@ -68,9 +68,10 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """Return one worker more than there are cores: some tests wait for processes and timers."""
-    return (os.cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config):
+    """Return one worker more than there are cores where some tests wait, for processes and timers."""
+    waits = config.getoption("tiers") != Tier.unit.name
+    return (os.cpu_count() or 1) + waits
 
 
 @pytest.hookimpl(optionalhook=True)

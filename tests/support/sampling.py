@@ -12,12 +12,13 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # per format and property
-# One format of each grammar; its cases are cut everywhere in each run.
+# One format of each grammar; a whole turn of it is cut everywhere in each run.
 ONE_OF_EACH_GRAMMAR = (
     "hermes_json", "apertus", "bare_json", "mistral", "qwen_xml", "deepseek_v31", "glm47_xml", "kimi_k3", "minimax_m3",
     "pythonic", "gemma4", "harmony",
 )  # fmt: skip
-_SPREAD = 10  # cuts of a text that is not cut everywhere
+_SPREAD = 12  # cuts of a text that is not cut everywhere
+_EVERYWHERE = 150  # cuts of one that is: all, but for the longest texts
 _SHARE = 5  # a run tries one of this many generated examples, and at least this many
 
 
@@ -51,10 +52,15 @@ def some(names: Iterable[str], *, always: Collection[str] = (), share: int = 6) 
 
 
 def places(length: int, *, everywhere: bool = False, most: int = 400) -> range:
-    """Return where to cut a text: `most` places at an even distance, or a few in a run that is not thorough."""
-    count = most if everywhere or _Run.thorough else _SPREAD
+    """Return where to cut a text: `most` places at an even distance, and fewer in a run that is not thorough."""
+    count = most if _Run.thorough else _EVERYWHERE if everywhere else _SPREAD
     step = max(1, -(-length // count))
     return range(Random(_Run.seed).randrange(step) if step > 1 else 0, length, step)
+
+
+def one_place(text: str) -> int:
+    """Return a place within a text, another one for each text and day."""
+    return Random(f"{_Run.seed} {text}").randrange(len(text))
 
 
 def examples(count: int) -> int:
