@@ -442,6 +442,38 @@ async def test_model_that_moved_to_another_backend_is_found_again(seconds, outco
         assert [answer.status_code for answer in answers] == outcomes
 
 
+async def test_model_that_is_unknown_is_looked_up_at_all_backends_at_once(monkeypatch):
+    """Each backend sends its list when all were asked for theirs."""
+    monkeypatch.setattr("gateway.server.upstream.backend._LIST_SECONDS", DEADLINE)
+    ready = asyncio.Event()
+    second, third = (Upstream([HELLO], [ready, *list_of(name)]) for name in ("b", "c"))
+    async with (
+        second.serving(),
+        third.serving(),
+        gateway(
+            HELLO,
+            model=False,
+            models=[ready, *list_of("a")],
+            more_backends={"second": {"url": second.url}, "third": {"url": third.url}},
+        ) as site,
+    ):
+        request = asyncio.create_task(site.chat(model="none"))
+        await until(lambda: [len(one.gets) for one in (site.upstream, second, third)], [1, 1, 1])
+        ready.set()
+        assert problem(await request)[2] == "model_not_found"
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0.9, 404), (1.1, 200)], ids=["just read", "read before"])
+async def test_model_that_its_backend_has_just_loaded_is_found(seconds, status):
+    async with gateway(whole(completion_body()), model=False, models=["a"]) as site:
+        now = 0.0
+        site.app.state.directory.backends["up"]._clock = lambda: now
+        assert (await site.chat(model="a")).status_code == 200
+        site.upstream.answer_lists_with(list_of("a", "b"))
+        now = seconds
+        assert (await site.chat(model="b")).status_code == status
+
+
 async def test_models_list_that_is_in_doubt_is_kept_when_it_cannot_be_read_again():
     gone = whole({"error": {"message": "The model `a` does not exist.", "code": 404}}, 404)
     async with gateway(gone, whole(completion_body()), model=False, models=["a", "b"]) as site:

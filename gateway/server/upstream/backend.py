@@ -23,7 +23,8 @@ from gateway.server.upstream.model_metadata import MetadataCache
 from gateway.server.upstream.slots import BackendLimiter
 
 _LIST_SECONDS = 5.0  # timeout of the list of models; only the first request of a model waits for it
-_FRESH_SECONDS = 10.0  # a list this young is not requested again
+_FRESH_SECONDS = 10.0  # a list this young is not requested again …
+_SOON_SECONDS = 1.0  # … nor this young by a request for a model that it lacks: the server may just have loaded it
 _COUNT_SECONDS = 10.0  # timeout for counting the tokens of a prompt
 _LISTS = ("data", "models")  # the names of lists of models
 _OUT_OF_ORDER = (502, 503, 504)
@@ -117,19 +118,27 @@ class Backend:
         A caller that is cancelled does not stop the request: the next one has its list.  Raises UpstreamUnreachable if
         the backend never gave a list.
         """
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._refresh())
-        await asyncio.shield(self._asking)
+        await asyncio.shield(self._refreshing(_FRESH_SECONDS))
         if self._models is None and self._problem:
             raise self._problem
         return self.last_list()
+
+    def read_list_soon(self) -> None:
+        """Begin to read the list, unless it was read within the last second, or a request for it has just failed."""
+        self._refreshing(_FRESH_SECONDS if self._problem else _SOON_SECONDS)
+
+    def _refreshing(self, seconds: float) -> asyncio.Task[None]:
+        """Return the task that reads the list unless it is younger than this; callers share one."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._refresh(seconds))
+        return self._asking
 
     def last_list(self) -> list[ListedModel]:
         """Return the models of the last list, without a request."""
         return [*(self._models or {}).values()]
 
-    async def _refresh(self) -> None:
-        if self._clock() - self._listed_at > _FRESH_SECONDS:
+    async def _refresh(self, seconds: float) -> None:
+        if self._clock() - self._listed_at > seconds:
             listed, self._problem = await self._list()
             if listed is not None:
                 self._last_models = {one.id: one for one in listed}

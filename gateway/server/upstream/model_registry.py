@@ -198,6 +198,8 @@ class ModelRegistry:
             return listed
         problem: GatewayError | None = None
         for backend in self._open:
+            backend.read_list_soon()  # all at once: each that is unreachable takes seconds
+        for backend in self._open:
             try:
                 await backend.models()
             except GatewayError as error:
