@@ -3,7 +3,7 @@
 import pytest
 
 from support.app import gateway
-from support.sse import text_of
+from support.sse import payloads, text_of
 from support.upstream import COUNTS, frame, stream, whole
 
 
@@ -53,3 +53,21 @@ async def test_reasoning_beside_an_empty_text_stays_reasoning():
     async with gateway(stream(*frames)) as site:
         message = (await site.chat()).json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("so", "Hi")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "word"), [(502, 502, "upstream_error"), (429, 429, "rate_limit_exceeded"), (400, 400, None)]
+)
+async def test_error_within_a_choice_is_the_error_of_the_response(code, status, word):
+    error = {"code": code, "message": "The provider is out of memory.", "metadata": {"provider_name": "p"}}
+    ending = {"index": 0, "finish_reason": "error", "native_finish_reason": "error", "error": error}
+    begun, ended = ({"role": "assistant", "content": text} for text in ("Hel", ""))
+    answered = whole({"choices": [{**ending, "message": begun}]})
+    at_once = stream(frame(choices=[{**ending, "delta": ended}]))
+    late = stream(frame(choices=[{"index": 0, "delta": begun}]), frame(choices=[{**ending, "delta": ended}]))
+    async with gateway(answered, at_once, late) as site:
+        for answer in (await site.chat(), await site.chat(stream=True)):
+            got = answer.json()["error"]
+            assert (answer.status_code, got["code"], got["message"]) == (status, word, error["message"])
+        streamed = await site.chat(stream=True)
+    assert text_of(streamed.text) == "Hel" and payloads(streamed.text)[-1]["error"]["message"] == error["message"]

@@ -28,7 +28,7 @@ from gateway.backends.openai.payload_values import (
 from gateway.backends.openai.repeat_decoder import FrameDelimiters, RepeatedChunkDecoder
 from gateway.backends.openai.repeated_reasoning import Contents
 from gateway.backends.openai.tool_call_decoder import ToolCallDecoder
-from gateway.backends.openai.unknown_fields import NOTHING, Members, Unread
+from gateway.backends.openai.unknown_fields import Members, Unread
 from gateway.backends.openai.usage import (
     UsageTotal,
     count_value,
@@ -215,7 +215,7 @@ class ChatDecoder:
             return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
         if chunk.choices is None and not plain and (error := error_without_label(payload)):
             return [Failure(problem_from_error_object(error))]
-        rest = _unread(plain) if plain else read_mended(payload, unknown_fields.of_chunk)
+        rest = unknown_fields.of_plain_chunk(plain) if plain else read_mended(payload, unknown_fields.of_chunk)
         return self.read(chunk, rest)
 
     def _plain_chunk(self, payload: bytes) -> wire.PlainChunk | None:
@@ -254,7 +254,9 @@ class ChatDecoder:
             self._text(index, choice.text, choice.logprobs if choice.text else None, out)
         if last:
             self._pass(index, last, out)
-        if choice.finish_reason:
+        if choice.error:
+            out.append(Failure(problem_from_error_object(choice.error)))
+        elif choice.finish_reason:
             self._finish(index, choice.finish_reason, out)
 
     def _whole_message(self, index: int, message: wire.WireMessage) -> wire.WireMessage | None:
@@ -392,9 +394,3 @@ class ChatDecoder:
                 out.append(RefusalDelta(index, part.refusal))
             if part.type not in _TEXTS:
                 out.append(Media(index, passable_value(raw)))
-
-
-def _unread(plain: wire.PlainChunk) -> Unread:
-    """Return the only member of a plain chunk that the decoder does not interpret."""
-    value = plain.system_fingerprint
-    return Unread({"system_fingerprint": value}, []) if value and bytes(value) != b"null" else NOTHING

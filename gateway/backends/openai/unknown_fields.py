@@ -42,6 +42,12 @@ def of_chunk(payload: bytes) -> Unread:
     return Unread(unread(chunk, OF_CHUNK), [_of_choice(choice) for choice in choices])
 
 
+def of_plain_chunk(plain: wire.PlainChunk) -> Unread:
+    """Return the only member of a plain chunk that the decoder does not interpret."""
+    value = plain.system_fingerprint
+    return Unread({"system_fingerprint": value}, []) if value and bytes(value) != _NULL else NOTHING
+
+
 def of_message(raw: Raw | None) -> Members:
     """Return the members of a message or a delta that the decoder does not interpret."""
     return unread(_object(raw), OF_MESSAGE) if raw and bytes(raw) != _NULL else {}

@@ -180,6 +180,7 @@ class WireChoice(Struct, gc=False):
     logprobs: Any = None
     finish_reason: Any = None
     usage: WireUsage | None = None  # Moonshot has the usage here
+    error: Any = None  # OpenRouter has the error of a provider here
 
 
 class GroqExtension(Struct, gc=False):
