@@ -130,6 +130,8 @@ REFUSALS = {
     ),
     "openai: quota": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA, "code": QUOTA}}), (429, "rate_limit_error", QUOTA, None)),
     "openai: quota by its type": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA}}), (429, "rate_limit_error", QUOTA, None)),
+    "moonshot: credit": ((429, {"error": {"message": "Recharge your account.", "type": "exceeded_current_quota_error"}}), (429, "rate_limit_error", QUOTA, None)),
+    "z.ai: credit": ((429, {"error": {"message": "Insufficient balance. Please recharge.", "code": "1113"}}), (429, "rate_limit_error", QUOTA, None)),
     "deepseek: credit": ((402, {"error": {"message": "Insufficient Balance", "type": "unknown_error", "code": BAD}}), (429, "rate_limit_error", QUOTA, None)),
     "openrouter: credit": ((402, {"error": {"message": "This request requires more credits, or fewer max_tokens.", "code": 402}}), (429, "rate_limit_error", QUOTA, None)),
     "anthropic: credit": ((402, {"type": "error", "error": {"type": "billing_error", "message": "Pay."}}), (429, "rate_limit_error", QUOTA, None)),

@@ -81,7 +81,8 @@ _OVERFLOWS = frozenset(  # error codes
     ("context_length_exceeded", "context_window_exceeded", "exceed_context_size_error", "model_context_window_exceeded")
 )
 _NO_CREDIT = "insufficient_quota"
-_TYPES_WITH_A_MEANING = ("exceed_context_size_error", _NO_CREDIT)  # types of errors that may have no such code
+_NO_CREDITS = (_NO_CREDIT, "exceeded_current_quota_error", "1113")  # OpenAI, Moonshot, z.ai
+_TYPES_WITH_A_MEANING = ("exceed_context_size_error", *_NO_CREDITS)  # types of errors that may have no such code
 _CLIENTS_FAULT = re.compile(  # llama.cpp reports these with status 500
     r"failed to parse (messages|tools|input)|requires --jinja|is not supported|missing tool|unable to generate parser"
     r"|missing function|failed to initialize samplers|invalid (json schema|grammar)"
@@ -106,7 +107,7 @@ _STATUSES: Mapping[str, int] = MappingProxyType(
         "request_too_large": 413,
         "rate_limit_error": 429,
         "rate_limit_exceeded": 429,
-        _NO_CREDIT: 429,
+        **dict.fromkeys(_NO_CREDITS, 429),
         "timeout_error": 504,
         "overloaded_error": 529,
     }
@@ -230,7 +231,7 @@ def _by_status(status: int, message: str, word: str | None) -> Problem:
         403: _forbidden(message, word),
         408: Problem(504, message, "upstream_timeout"),  # OpenRouter
         413: Problem(413, message, "request_too_large"),
-        429: Problem(429, message, _NO_CREDIT if word == _NO_CREDIT else "rate_limit_exceeded"),
+        429: Problem(429, message, _NO_CREDIT if word in _NO_CREDITS else "rate_limit_exceeded"),
         501: Problem(400, message, "unsupported_value"),
         503: Problem(503, message, "model_loading" if loading else "server_is_overloaded"),
         504: Problem(504, message, "upstream_timeout"),
