@@ -29,7 +29,7 @@ from gateway.server.limits import ANTHROPIC_HEADERS, BUDGETS_HEADER, HEADERS, Ra
 from gateway.server.middleware import error_responses
 from gateway.server.middleware.auth import Authenticator, AuthThrottle
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
-from gateway.server.middleware.proxy_users import TrustedProxyMiddleware
+from gateway.server.middleware.proxy_users import TrustedProxyMiddleware, peer_networks
 from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability import logs
 from gateway.server.observability.telemetry import Telemetry
@@ -162,9 +162,8 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
                 BUDGETS_HEADER,
             ],
         )
-    if proxies := config.server.forwarded_allow_ips:
-        trusted = [*proxies]
-        yield lambda inner: ProxyHeadersMiddleware(inner, trusted)  # type: ignore[arg-type,return-value,misc] # as uvicorn has it
+    if proxies := [*peer_networks(config.server.forwarded_allow_ips)]:
+        yield lambda inner: ProxyHeadersMiddleware(inner, proxies)  # type: ignore[arg-type,return-value,misc] # as uvicorn has it
         if config.auth.header:
             yield partial(TrustedProxyMiddleware, proxies=proxies)
 

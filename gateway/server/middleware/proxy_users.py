@@ -4,7 +4,7 @@ A middleware marks the requests of the proxy before another one replaces the pro
 """
 
 import re
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -22,6 +22,14 @@ _VALID = re.compile(r"[!-~]{1,200}").fullmatch
 _FREE = RateLimitSettings()
 _SEVERAL = "The request has {} '{}' headers. The proxy must replace those of clients by one."
 _NO_NAME = "The header '{}' of the proxy must have 1 to 200 visible ASCII characters without spaces."
+
+
+def peer_networks(proxies: Iterable[str]) -> Iterator[str]:
+    """Yield the networks, and those that IPv4 addresses have at a socket that listens on `::`."""
+    for network in map(ip_network, proxies):
+        yield str(network)
+        if network.version == 4:
+            yield f"::ffff:{network.network_address}/{96 + network.prefixlen}"
 
 
 class TrustedProxyMiddleware:

@@ -54,9 +54,17 @@ async def test_client_address_is_the_last_that_is_no_proxy(header, client):
     assert await client_and_scheme_of(*(("x-forwarded-for", one) for one in header)) == (client, "http")
 
 
+@pytest.mark.parametrize("address", ["10.0.0.1", "192.168.1.5"])
+async def test_proxy_is_known_by_its_ipv4_address_at_a_socket_of_ipv6(address):
+    sent = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")]
+    seen = await client_and_scheme_of(*sent, peer=(f"::ffff:{address}", 5000))
+    assert seen == (("203.0.113.9", 0), "https")
+
+
 @pytest.mark.parametrize(
     ("peer", "proxies"),
     [
+        (("::ffff:203.0.113.9", 1), PROXIES),
         (("203.0.113.9", 1), PROXIES),
         (("192.168.1.6", 1), PROXIES),
         (("2001:db8::1", 1), PROXIES),

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.config.auth import HeaderSettings
 from gateway.errors import BadRequest
-from gateway.server.middleware.proxy_users import ProxyUsers, TrustedProxyMiddleware
+from gateway.server.middleware.proxy_users import ProxyUsers, TrustedProxyMiddleware, peer_networks
 from support.app import bearer, gateway, listening
 from support.signing_proxy import SigningProxy
 from support.upstream import HELLO
@@ -35,7 +35,7 @@ async def marked(scope, proxies=("10.0.0.0/8", "::1")):
     async def app(*_):
         """Do nothing."""
 
-    await TrustedProxyMiddleware(app, proxies)(scope, None, None)
+    await TrustedProxyMiddleware(app, peer_networks(proxies))(scope, None, None)
     return scope
 
 
@@ -45,7 +45,15 @@ def users(**settings):
 
 @pytest.mark.parametrize(
     ("host", "found"),
-    [("10.1.2.3", True), ("::1", True), ("11.0.0.1", False), ("/run/gateway.sock", False), (None, False)],
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("::1", True),
+        ("11.0.0.1", False),
+        ("::ffff:11.0.0.1", False),
+        ("/run/gateway.sock", False),
+        (None, False),
+    ],
 )
 async def test_proxy_user_is_believed_only_from_a_trusted_proxy(host, found):
     scope = await marked(request_from(host, x_forwarded_user="ada"))

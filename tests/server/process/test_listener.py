@@ -3,6 +3,8 @@
 import asyncio
 import socket
 
+import pytest
+
 from gateway.server.process.listener import open_listener
 
 
@@ -20,3 +22,19 @@ async def test_listener_gives_connections_that_send_small_pieces_at_once():
             assert await options
             writer.close()
             await writer.wait_closed()
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_listener_on_all_addresses_takes_ipv4_and_ipv6(family):
+    address = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}[family]
+    with open_listener("::", 0) as listener, socket.socket(family) as client:
+        client.connect((address, listener.getsockname()[1]))
+
+
+def test_listener_on_an_ipv6_address_takes_no_ipv4():
+    with (
+        open_listener("::1", 0) as listener,
+        socket.socket(socket.AF_INET) as client,
+        pytest.raises(ConnectionRefusedError),
+    ):
+        client.connect(("127.0.0.1", listener.getsockname()[1]))
