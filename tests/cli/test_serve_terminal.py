@@ -18,18 +18,22 @@ from support.cli import config_writer
 from support.ports import free_port
 from support.pseudo_terminal import PseudoTerminal
 from support.upstream import CLOSE, HELLO, Upstream
-from support.wait import DEADLINE
+from support.wait import DEADLINE, until
 
 
 @contextmanager
-def serving_at_a_terminal(folder, **env):
-    """Run `gateway serve` with the file in the folder, with its errors on a terminal."""
+def serving_at_a_terminal(folder, *options, under=(), **env):
+    """Run `gateway serve` with the file in the folder, with its errors on a terminal; yield the terminal.
+
+    under: the command that starts it.
+    """
     inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "GATEWAY_CONFIG")}
     env = {**inherited, "PYTHONPATH": str(Path(gateway.__file__).parents[1]), "TERM": "xterm", **env}
     null = subprocess.DEVNULL
     with closing(PseudoTerminal()) as terminal:
-        command = [sys.executable, "-m", "gateway", "serve", "--port", "0"]
+        command = [*under, sys.executable, "-m", "gateway", "serve", "--port", "0", *options]
         with subprocess.Popen(command, stdin=null, stdout=null, stderr=terminal.theirs, env=env, cwd=folder) as child:
+            terminal.child = child
             try:
                 yield terminal
             finally:
@@ -65,3 +69,38 @@ async def test_serve_at_a_terminal_shows_backends_and_requests(env, tmp_path):
     assert any("warning: " in line and "request second: backend up: upstream_lost" in line for line in lines)
     assert ("\x1b" in "".join(lines)) is not bool(env)
     assert not any(line.startswith("{") for line in lines)
+
+
+NOHUP = ["sh", "-c", """trap '' HUP; exec "$@" """, "sh"]  # like `nohup`, which would take the terminal away
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_serve_ends_with_its_terminal_and_reloads_on_the_same_signal_before(workers, tmp_path):
+    config_writer(tmp_path)("backends: {}")
+    with serving_at_a_terminal(tmp_path, "--workers", workers) as terminal:
+        await lines_of(terminal, "port ")
+        terminal.child.send_signal(signal.SIGHUP)
+        await lines_of(terminal, "the configuration was reloaded: no changes")
+        terminal.hang_up()
+        for _ in range(2):  # the system and the shell
+            terminal.child.send_signal(signal.SIGHUP)
+        await asyncio.to_thread(terminal.child.wait, DEADLINE)
+
+
+async def test_serve_under_nohup_outlives_its_terminal(tmp_path):
+    write = config_writer(tmp_path)
+    write("backends: {}\nserver: {watch_seconds: 0}")
+    with serving_at_a_terminal(tmp_path, under=NOHUP) as terminal:
+        await lines_of(terminal, "port ")
+        terminal.child.send_signal(signal.SIGHUP)
+        lines = await lines_of(terminal, "the configuration was reloaded: no changes")
+        port = re.search(r"port (\d+)$", "\n".join(lines), re.MULTILINE)[1]
+        terminal.hang_up()
+        write("backends: {up: {url: 'http://127.0.0.1:1'}}\nmodels: {m: {backends: [up]}}\nserver: {watch_seconds: 0}")
+        terminal.child.send_signal(signal.SIGHUP)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE) as client:
+
+            async def models():
+                return [one["id"] for one in (await client.get("/v1/models")).json()["data"]]
+
+            await until(models, ["m"])

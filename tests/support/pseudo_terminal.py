@@ -31,7 +31,13 @@ class PseudoTerminal:
         """Type a key."""
         os.write(self.ours, key)
 
+    def hang_up(self):
+        """Close the window of the terminal."""
+        if self.ours is not None:
+            os.close(self.ours)
+            self.ours = None
+
     def close(self):
         """Close both ends."""
-        os.close(self.ours)
+        self.hang_up()
         os.close(self.theirs)

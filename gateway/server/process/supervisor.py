@@ -8,11 +8,12 @@ import asyncio
 import errno
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from multiprocessing.connection import Connection, wait
@@ -30,7 +31,8 @@ from gateway.server.process.listener import open_listener
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
 _TICK = 0.1  # seconds between two checks for signals
-_AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # signals to read the configuration again
+_HANGUPS = [signal.SIGHUP] if sys.platform != "win32" else []
+_STREAMS = (0, 1, 2)  # standard input, output and error
 
 
 class Supervisor:
@@ -108,6 +110,25 @@ class WorkerProcess:
         (self.process.terminate if times < 3 else self.process.kill)()
 
 
+class HangupHandler:
+    """Handle SIGHUP: operators send it to reload the configuration, and the system when a terminal closes.
+
+    terminals: file descriptors of the terminal that the process was started at.
+    """
+
+    def __init__(self, reload: Callable[[], None], terminals: Sequence[int]) -> None:
+        self._reload, self._terminals = reload, terminals
+        self._stopped = False
+
+    def __call__(self, *_: object) -> None:
+        """Reload, or stop as on SIGTERM if the terminal has closed."""
+        if all(map(os.isatty, self._terminals)):
+            self._reload()
+        elif not self._stopped:  # a shell repeats the signal; a second SIGTERM would cut running responses
+            self._stopped = True
+            signal.raise_signal(signal.SIGTERM)
+
+
 def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
     """Wait until one of the workers has ended, but not longer than 0.1 s."""
     wait([worker.process.sentinel for worker in workers], _TICK)
@@ -144,7 +165,7 @@ def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path
 
 
 def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:
-    """Run the gateway until SIGINT or SIGTERM; then streams have `drain_seconds` to end.
+    """Run the gateway until SIGINT, SIGTERM or the end of its terminal; then streams have `drain_seconds` to end.
 
     greeting: written to standard error when clients can connect.
     source: the source of the config, which is read again on SIGHUP and when its files change.
@@ -152,8 +173,10 @@ def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | No
     sock = _listening(config.server)  # from now on, connections wait instead of being refused
     host, port = sock.getsockname()[:2]
     watch = ConfigWatcher(config, source)
-    for number in _AGAIN:
-        signal.signal(number, watch.request_reload)
+    for number in _HANGUPS:
+        under_nohup = signal.getsignal(number) == signal.SIG_IGN
+        terminals = [] if under_nohup else [one for one in _STREAMS if os.isatty(one)]
+        signal.signal(number, HangupHandler(watch.request_reload, terminals))
     logs.configure_logging(config.logs)
     logs.announce(greeting or f"gateway listens on {host} port {port}", config.logs)
     dependencies = DependencyWatch()
