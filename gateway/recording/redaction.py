@@ -7,7 +7,7 @@ that parsing and error mapping need stay.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, get_args
 
@@ -52,10 +52,9 @@ _KEPT = frozenset(  # members whose strings are no content
         "truncation", "type", "verbosity",
     )
 )  # fmt: skip
-_SECRET = frozenset(
-    ("authorization", "headers", "authorization_token", "api_key", "password", "secret", "access_token")
-)
-_NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # a name, or an escaped letter of one
+_SECRETS = r"authorization(?:[_-]token)?|headers|api[_-]?key|password|secret|(?:access|refresh)[_-]token"
+_SECRET = re.compile(rf"(?:^|[_-])(?:{_SECRETS})$", re.IGNORECASE).search  # also `Authorization` and `MY_API_KEY`
+_NAMES = re.compile(rf"\\u00[4-7]|{_SECRETS}")  # a name, or an escaped letter of one, in small letters
 _SCHEMA = frozenset(("$defs", "definitions", "input_schema", "parameters", "properties", "schema"))
 _SCHEMAS = _SCHEMA | {"arguments"}  # below these, the names may be the user's
 _OWN = frozenset(  # objects whose members the user or the model names, so `_KEPT` says nothing about them
@@ -152,7 +151,7 @@ def redact_stream(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mas
         data = data.replace(secret, b"*" * len(secret))
     text = data.decode(errors="surrogateescape")
     text = _CREDENTIALS.sub(lambda match: _starred(match[0]), text)
-    if mask or _NAMES.search(text):  # otherwise the text has no secret fields
+    if mask or _NAMES.search(text.lower()):  # otherwise the text has no secret fields
         text = _replaced(text, mask)
     data = text.encode(errors="surrogateescape")
     return [data[a:b] for a, b in pairwise((0, *accumulate(map(len, pieces))))]
@@ -197,7 +196,7 @@ def _replaced(text: str, mask: Mask | None) -> str:
         if one.bare:
             if mask and path & _NUMBERS:
                 changes.append((one.start, one.end, re.sub(r"\d", "1", text[one.start : one.end])))
-        elif path & _SECRET and not path & _SCHEMAS:
+        elif not path & _SCHEMAS and any(map(_is_secret, path)):
             changes.append((one.start, one.end, _starred(text[one.start : one.end])))
         elif mask and not _structural(one, text):
             channels.setdefault(one.channel, []).append(one)
@@ -205,6 +204,11 @@ def _replaced(text: str, mask: Mask | None) -> str:
         for pieces in channels.values():
             changes += _joined(text, pieces, mask)
     return _changed(text, changes)
+
+
+@lru_cache(1024)
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET(name))
 
 
 def _structural(one: JsonString, text: str) -> bool:

@@ -205,6 +205,22 @@ def test_redaction_finds_a_secret_by_an_escaped_name(name, contents):
     assert entry.data == b'{"%b": "******"}' % name
 
 
+@pytest.mark.parametrize("contents", [False, True])
+@pytest.mark.parametrize(
+    "name", ["Authorization", "API_KEY", "x-api-key", "apiKey", "OPENAI_API_KEY", "extra_headers", "refresh_token"]
+)
+def test_redaction_finds_a_secret_by_a_name_in_any_letters(name, contents):
+    deep = {"extra_body": {"env": {name: {"any": "s3cret"}, "n": 1}}}
+    entry = hidden(client_request(deep), contents=contents)[0]
+    assert json.loads(entry.body)["extra_body"]["env"][name] == {"any": "******"}
+
+
+@pytest.mark.parametrize("name", ["key", "tokens", "secrets_found", "authorized", "prompt_cache_key", "max_tokens"])
+def test_redaction_keeps_texts_whose_names_resemble_those_of_secrets(name):
+    entry = hidden(client_request({name: "plain"}), contents=False)[0]
+    assert json.loads(entry.body)[name] == "plain"
+
+
 def test_redaction_leaves_a_message_that_can_be_read():
     body = (TESTS / "api" / "messages" / "everything.json").read_bytes()
     masked = hidden((RequestEntry, {"path": "/v1/messages", "body": body}))[0].body
