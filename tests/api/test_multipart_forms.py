@@ -55,10 +55,13 @@ AFTER = {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"
     [
         ({"purpose": "user_data", "other": "x"}, "a", FileParams("a", "user_data", None)),
         ({"purpose": "vision", **AFTER}, "a.png", FileParams("a.png", "vision", 3600)),
+        ({"purpose": "vision", "expires_after.anchor": "created_at", "expires_after.seconds": "3600"}, "a", FileParams("a", "vision", 3600)),
+        ({"purpose": "vision", "expires_after": '{"anchor": "created_at", "seconds": 3600}'}, "a", FileParams("a", "vision", 3600)),
+        ({"purpose": "vision", "expires_after": ""}, "a", FileParams("a", "vision", None)),
         ({"purpose": "batch"}, "a.JSONL", FileParams("a.JSONL", "batch", 30 * 86_400)),
         ({"purpose": "batch", **AFTER}, "a.jsonl", FileParams("a.jsonl", "batch", 3600)),
     ],
-)
+)  # fmt: skip
 def test_file_form_has_the_lifetime_of_its_purpose(fields, filename, params):
     assert form_params(fields, filename) == params
 
@@ -76,6 +79,10 @@ def test_file_form_has_the_lifetime_of_its_purpose(fields, filename, params):
         ({"purpose": "evals", **AFTER, "expires_after[seconds]": "2592001"}, "a", "integer_above_max_value", "expires_after.seconds"),
         ({"purpose": "evals", **AFTER, "expires_after[seconds]": "1e3"}, "a", "invalid_type", "expires_after.seconds"),
         ({"purpose": "evals", **AFTER, "expires_after[anchor]": "used_at"}, "a", "invalid_value", "expires_after.anchor"),
+        ({"purpose": "evals", "expires_after": "3600"}, "a", "invalid_type", "expires_after"),
+        ({"purpose": "evals", "expires_after": "soon"}, "a", "invalid_type", "expires_after"),
+        ({"purpose": "evals", "expires_after": "[" * 60_000}, "a", "invalid_type", "expires_after"),
+        ({"purpose": "evals", "expires_after": '{"seconds": 3600}'}, "a", "missing_required_parameter", "expires_after.anchor"),
         ({"purpose": "evals", "expires_after[seconds]": "3600"}, "a", "missing_required_parameter", "expires_after.anchor"),
     ],
 )  # fmt: skip
