@@ -7,6 +7,9 @@ import pytest
 from gateway.backends.openai.decoder import ChatDecoder
 from gateway.events import Failure, Finish, ReasoningDelta, TextDelta, ToolCallStart, Usage
 from gateway.warnings import Warnings
+from support.app import gateway
+from support.sse import payloads
+from support.upstream import chunk, frame, stream, whole
 
 
 def decoded(ledger=None, n=1, **members):
@@ -64,6 +67,29 @@ def test_other_members_stay_beside_one_of_a_wrong_type():
     events = decoded(**members, usage={**USAGE, "completion_tokens_details": []})
     assert (events[ReasoningDelta].text, events[ToolCallStart].name) == ("so", "f")
     assert (events[Usage].prompt, events[Usage].completion) == (3, 1)
+
+
+def called(name, arguments, id="", **beside):
+    """Return a tool call that is no list."""
+    return {"index": 0, "id": id, "type": "function", "function": {"name": name, "arguments": arguments}, **beside}
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Paris"}', {"city": "Paris"}])
+async def test_tool_call_in_the_place_of_the_list_is_a_call_whole_and_streamed(arguments):
+    answered = whole(choice(content=None, inside={"tool_calls": called("f", arguments)}))
+    pieces = called("f", '{"city": '), called(None, '"Paris"}')
+    deltas = [frame(choices=[{"index": 0, "delta": {"role": "assistant", "tool_calls": piece}}]) for piece in pieces]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    async with gateway(answered, stream(*deltas, chunk(finish="tool_calls"))) as site:
+        answer = await site.chat(tools=tools)
+        streamed = await site.chat(tools=tools, stream=True)
+    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("f", {"city": "Paris"})
+    assert "repaired:tool_calls" in answer.headers["x-gateway-warnings"]
+    deltas = [one["choices"][0]["delta"] for one in payloads(streamed.text)[:-1] if one["choices"]]
+    functions = [call["function"] for delta in deltas for call in delta.get("tool_calls", ())]
+    assert functions[0]["name"] == "f"
+    assert json.loads("".join(one["arguments"] for one in functions)) == {"city": "Paris"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""Leave out members of a payload that have a wrong type: empty ones, as `usage: []`, and those that matter little."""
+"""Mend members of a payload that have a wrong type.
+
+Empty ones, as `usage: []`, and those that matter little are left out.  A tool call in the place of the list of calls,
+as older TGI streams it, becomes a list.
+"""
 
 import re
 from collections.abc import Callable
@@ -8,11 +12,12 @@ from msgspec import DecodeError, ValidationError, json
 
 from gateway.backends.openai import wire
 from gateway.backends.openai.json_repair import mended
-from gateway.warnings import Warnings
+from gateway.warnings import WarningCode, Warnings
 
 _PATH = re.compile(r" - at `\$(.+)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
-_MOST = 8  # members that are left out; each costs a further reading of the payload
+_MOST = 8  # members that are mended; each costs a further reading of the payload
+_CALLS = "tool_calls"
 # A response without these still answers the request.
 _SPARE = frozenset(
     (
@@ -28,16 +33,16 @@ def without_wrong_types(payload: bytes, decode: Callable[[bytes], object], ledge
 
     A member that had a value gets a warning.
     """
-    fit, dropped = mended(payload), list[str]()
+    fit, notes = mended(payload), list[tuple[WarningCode, str]]()
     try:
         data = json.decode(fit)
         for _ in range(_MOST):
             error = _wrong_type(fit, decode)
             if not error:
-                for name in dropped:
-                    ledger.add("dropped", name)
+                for code, name in notes:
+                    ledger.add(code, name)
                 return fit
-            if not _leave_out(data, error, dropped):
+            if not _mend(data, error, notes):
                 return None
             fit = json.encode(data)
     except (DecodeError, RecursionError):
@@ -54,18 +59,22 @@ def _wrong_type(payload: bytes, decode: Callable[[bytes], object]) -> str:
     return ""
 
 
-def _leave_out(data: Any, error: str, dropped: list[str]) -> bool:  # noqa: ANN401 - decoded JSON
-    """Remove the member that an error names; return False if the response needs it."""
+def _mend(data: Any, error: str, notes: list[tuple[WarningCode, str]]) -> bool:  # noqa: ANN401 - decoded JSON
+    """Remove or mend the member that an error names; return False if the response needs it."""
     found = _PATH.search(error)
     if not found:
         return False
     *outer, last = [name or int(place) for name, place in _STEP.findall(found[1])]
     for step in outer:
         data = data[step]
+    if last == _CALLS and isinstance(data[last], dict) and "function" in data[last]:
+        data[last] = [data[last]]
+        notes.append(("repaired", _CALLS))
+        return True
     if not _is_spare(data[last], last):
         return False
     if data.pop(last):
-        dropped.append(str(last))
+        notes.append(("dropped", str(last)))
     return True
 
 
