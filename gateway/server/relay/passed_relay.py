@@ -29,6 +29,8 @@ _log = logging.getLogger("gateway")
 CHOSEN = FormatChoice("native", "the response is passed on")
 TAIL = 64 << 10  # bytes at the end of a response in which its usage may stand
 _EVENTS, _LINES = "text/event-stream", "application/x-ndjson"
+# A browser runs no page of a backend as one of the gateway's own, whose admin requests it could send.
+_NO_PAGE = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
 _TEXTS = ("application/json", _LINES, "text/")  # beginnings of types that a recording has in full
 
 
@@ -95,6 +97,7 @@ class PassThroughRelay:
         """Send the headers."""
         headers = {
             "content-type": self._type or "application/octet-stream",
+            **_NO_PAGE,
             **({} if self._ending_for(b"") else call.response_headers),
             **response_headers.gateway_headers(self._http, route, CHOSEN, self._record.ledger),
         }

@@ -301,6 +301,17 @@ async def test_passed_bytes_keep_their_type_and_length():
     assert (empty.content, empty.headers["content-type"]) == (b"", "application/octet-stream")
 
 
+async def test_passed_page_of_a_backend_has_no_rights_in_a_browser():
+    async with gateway(AUDIO, backend={"kind": "llamacpp"}) as site:
+        site.upstream.shown["/props"] = whole(b"<script>1</script>", type="text/html")
+        answer = await site.client.get("/v1/props?model=m")
+    assert (answer.text, answer.headers["content-type"]) == ("<script>1</script>", "text/html")
+    assert (answer.headers["x-content-type-options"], answer.headers["content-security-policy"]) == (
+        "nosniff",
+        "sandbox",
+    )
+
+
 async def test_passed_stream_is_sent_as_it_comes():
     gate = asyncio.Event()
     async with (
