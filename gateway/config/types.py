@@ -98,6 +98,9 @@ def _optional_secret(value: SecretStr | None) -> SecretStr | None:
 def _root(value: str, version: str = _V1) -> str:
     """Return the root URL of a server, without a trailing `version` or `/`."""
     parts = urlsplit(_url(value, places="api_key"))
+    if "api-version=" in parts.query.lower():
+        newer = urlunsplit((parts.scheme, parts.netloc, "/openai/v1", "", ""))
+        raise config_error(f"should be the URL of Azure's API without api-version, like {newer}")
     if api := _API_PATH.search(parts.path):
         named = api[0] if version else api[0].removeprefix(_V1)
         root = urlunsplit((parts.scheme, parts.netloc, parts.path.removesuffix(named), "", ""))
