@@ -32,6 +32,7 @@ from support.wait import idle, until
 
 BAD, FAULT = "invalid_request_error", "server_error"
 QUOTA = "insufficient_quota"
+NO_CREDIT = (429, "rate_limit_error", QUOTA, None)
 OVERFLOW = (400, BAD, "context_length_exceeded", "messages")
 FILTERED = (400, BAD, "content_policy_violation", None)
 NO_MODEL = (404, BAD, "model_not_found", "model")
@@ -87,6 +88,10 @@ REFUSALS = {
     "openrouter: moderation": ((403, {"error": {"code": 403, "message": "m requires moderation on P. Your input was flagged for 'x'."}}), FILTERED),
     "openrouter: code": ((403, {"error": {"code": "content_filter", "message": "No."}}), FILTERED),
     "xai: filter": ((403, {"code": "permission-denied", "error": "Content violates usage guidelines. Team: t, API key ID: k"}), FILTERED),
+    "xai: credit": ((403, {"code": "x", "error": "Your team t has either used all available credits or reached its monthly spending limit."}), NO_CREDIT),
+    "volcengine: credit": ((403, {"error": {"code": "AccountOverdueError", "message": "Your account t has an overdue balance."}}), NO_CREDIT),
+    "siliconflow: credit": ((403, {"code": 30001, "message": "Sorry, your account balance is insufficient", "data": None}), NO_CREDIT),
+    "moonshot: credit by its type": ((403, {"error": {"message": "No.", "type": "exceeded_current_quota_error"}}), NO_CREDIT),
     "together: overflow": ((403, {"error": {"message": "`inputs` must have less than 4096 tokens. Given: 5000"}}), OVERFLOW),
     "llama.cpp: not done": (llama(501, "This server does not support it", "not_supported_error"), (400, BAD, "unsupported_value", None)),
     "llama.cpp: path": (llama(404, "File Not Found", "not_found_error"), (502, FAULT, "upstream_error", None)),
@@ -128,13 +133,13 @@ REFUSALS = {
         (400, {"error": {"message": "Your input is too long.", "type": BAD, "param": "messages", "code": "context_length_exceeded"}}),
         OVERFLOW,
     ),
-    "openai: quota": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA, "code": QUOTA}}), (429, "rate_limit_error", QUOTA, None)),
-    "openai: quota by its type": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA}}), (429, "rate_limit_error", QUOTA, None)),
-    "moonshot: credit": ((429, {"error": {"message": "Recharge your account.", "type": "exceeded_current_quota_error"}}), (429, "rate_limit_error", QUOTA, None)),
-    "z.ai: credit": ((429, {"error": {"message": "Insufficient balance. Please recharge.", "code": "1113"}}), (429, "rate_limit_error", QUOTA, None)),
-    "deepseek: credit": ((402, {"error": {"message": "Insufficient Balance", "type": "unknown_error", "code": BAD}}), (429, "rate_limit_error", QUOTA, None)),
-    "openrouter: credit": ((402, {"error": {"message": "This request requires more credits, or fewer max_tokens.", "code": 402}}), (429, "rate_limit_error", QUOTA, None)),
-    "anthropic: credit": ((402, {"type": "error", "error": {"type": "billing_error", "message": "Pay."}}), (429, "rate_limit_error", QUOTA, None)),
+    "openai: quota": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA, "code": QUOTA}}), NO_CREDIT),
+    "openai: quota by its type": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA}}), NO_CREDIT),
+    "moonshot: credit": ((429, {"error": {"message": "Recharge your account.", "type": "exceeded_current_quota_error"}}), NO_CREDIT),
+    "z.ai: credit": ((429, {"error": {"message": "Insufficient balance. Please recharge.", "code": "1113"}}), NO_CREDIT),
+    "deepseek: credit": ((402, {"error": {"message": "Insufficient Balance", "type": "unknown_error", "code": BAD}}), NO_CREDIT),
+    "openrouter: credit": ((402, {"error": {"message": "This request requires more credits, or fewer max_tokens.", "code": 402}}), NO_CREDIT),
+    "anthropic: credit": ((402, {"type": "error", "error": {"type": "billing_error", "message": "Pay."}}), NO_CREDIT),
     "openai: rate": ((429, {"error": {"message": "Slow down.", "type": "tokens", "code": "rate_limit_exceeded"}}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
     "openai: code": ((400, {"error": {"message": "Bad image.", "code": "invalid_image_url"}}), (400, BAD, "invalid_image_url", None)),
     "sglang: overflow": ((400, {"object": "error", "message": "The input (9 tokens) is longer than the model's context length (8 tokens).", "code": 400}), OVERFLOW),
@@ -300,6 +305,14 @@ async def test_backend_error_excerpt_is_only_in_the_log_and_without_the_key(stre
     assert "backend up: b'<html>inner secret ... xxx" in record
     assert len(record) < 400
     assert KEY not in answer.text + record
+
+
+async def test_backend_error_without_credit_hides_the_account_and_is_final():
+    refusal = whole({"code": "x", "error": "Your team team-1 has used all available credits."}, 403)
+    async with gateway(refusal) as site:
+        answer = await site.chat()
+    assert "no credit left at the backend" in answer.json()["error"]["message"] and "team-1" not in answer.text
+    assert answer.headers["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize(

@@ -123,11 +123,18 @@ _FILTER = re.compile(  # OpenRouter, xAI, Mistral: filters that refuse a request
     r"|content (filter|policy|safety)|safety_check",
     re.IGNORECASE,
 )
+_UNPAID = re.compile(  # xAI, SiliconFlow, Volcengine: accounts without credit, with 403
+    r"\bcredits\b|spending limit|\b(insufficient|overdue) .{0,20}balance|balance .{0,20}insufficient", re.IGNORECASE
+)
 _REFUSED_CONTENT = "A content filter of the backend refused the request (HTTP 403)."
 _WRONG_KEY = "The backend rejected the gateway's API key. The operator must check 'api_key'."
 _NO_ACCESS = (
     "The backend refuses access (HTTP 403): the account of the gateway's API key may lack the right to this model, or "
     "the region may not be served. The operator must check 'api_key'."
+)
+_NOT_PAID = (
+    "The account of the gateway's API key has no credit left at the backend, or has reached its limit (HTTP 403). The "
+    "operator must check it."
 )
 _NO_PATH = "If the backend has no such path, its 'url' or 'kind' in the configuration is wrong."
 _UNREADABLE = "The backend returned HTTP {} without a readable error."
@@ -210,6 +217,8 @@ def _forbidden(message: str, word: str | None) -> Problem:
     """Return the Problem for a 403, without the backend's words, which may name the operator's account or key."""
     if word in _FILTERED or _FILTER.search(message[:_LONGEST]):
         return Problem(400, _REFUSED_CONTENT, _FILTERED[0])
+    if word in _NO_CREDITS or _UNPAID.search(message[:_LONGEST]):
+        return Problem(429, _NOT_PAID, _NO_CREDIT)
     return Problem(502, _NO_ACCESS, "upstream_auth_error")
 
 
