@@ -11,8 +11,7 @@ from functools import cache
 from gateway.server.observability import metrics_collector
 from gateway.server.observability.metrics_store import MetricValues
 from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts
-from gateway.server.observability.request_history import RequestHistory
-from gateway.server.observability.telemetry import RecentRequests
+from gateway.server.observability.telemetry import RecentRequests, RequestHistory
 from gateway.store.sqlite_driver import SqliteConnection
 from gateway.store.tables import IdListType, IdType
 

@@ -25,8 +25,7 @@ from gateway.server.observability import logs
 from gateway.server.observability.metrics_store import mark_ended, metrics_file, metrics_folder, remove_orphan
 from gateway.server.process.config_source import ConfigSource
 from gateway.server.process.config_watcher import ConfigWatcher
-from gateway.server.process.dependency_watch import DependencyWatch
-from gateway.server.process.listener import open_listener
+from gateway.server.process.dependencies import DependencyWatch
 
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
@@ -215,3 +214,19 @@ def _cause(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "another program listens there, perhaps a gateway; stop it, or choose another port: --port N"
     return str(error.strerror).partition(" (while ")[0]
+
+
+_WAITING = 2048  # connections in the listen queue
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; port 0 is any free one.  Raise OSError.
+
+    The address `::` means all addresses: clients connect by IPv4 as well, where the system allows that.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    listener = socket.create_server((host, port), family=family, backlog=_WAITING, dualstack_ipv6=both)
+    # Its connections inherit it.  asyncio, unlike uvloop, does not set it: the second piece of a stream waited 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gateway.server.observability import minute_counts, request_history
+from gateway.server.observability import minute_counts, telemetry
 from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts, latency_step, percentile
-from gateway.server.observability.request_history import RequestHistory
 from gateway.server.observability.snapshot import FailureInfo
+from gateway.server.observability.telemetry import RequestHistory
 from support.overview import seen
 
 
@@ -53,8 +53,8 @@ def test_history_counts_failed_attempts_of_a_backend():
 
 
 def test_history_is_bounded(monkeypatch):
-    monkeypatch.setattr(request_history, "_MAX", 2)
-    monkeypatch.setattr(request_history, "MINUTES", 3)
+    monkeypatch.setattr(telemetry, "_MAX_GROUPS", 2)
+    monkeypatch.setattr(telemetry, "MINUTES", 3)
     history = RequestHistory()
     for number in range(4):
         history.add(

@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from gateway.config import Config
-from gateway.server.process.dependencies import DependencyCheck
-from gateway.server.process.dependency_watch import DependencyWatch
+from gateway.server.process.dependencies import DependencyCheck, DependencyWatch
 from support.ports import free_port
 from support.serve_process import config_of, living
 from support.wait import DEADLINE

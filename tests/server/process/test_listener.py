@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from gateway.server.process.listener import open_listener
+from gateway.server.process.supervisor import open_listener
 
 
 async def test_listener_gives_connections_that_send_small_pieces_at_once():
