@@ -86,7 +86,12 @@ class _MarkupParser:
                 break
             fresh = self._begun == read.offset - len(read.marker)
             self._has_text |= not fresh
-            if (yield from self._marked(mark, fresh)):
+            try:
+                acted = yield from self._marked(mark, fresh)
+            except Malformed:  # too much white space behind a tag
+                self._emit.text(read.end_recording())
+                acted = ""
+            if acted:
                 first = yield from self._begin()
         if first:
             context = replace(self._context, thought_open=False)

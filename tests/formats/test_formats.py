@@ -282,6 +282,16 @@ def test_tool_call_arguments_keep_or_replace_odd_escapes(inside, wanted):
         assert "".join(e.json for e in text_events(pieces) if isinstance(e, ToolArgsDelta)).startswith(wanted)
 
 
+@pytest.mark.parametrize(
+    ("format", "begun"),
+    [("hunyuan_a13b", "Hi</answer>"), ("hermes_json", "Hm</think>"), ("hermes_json", "<tool_call></tool_call>")],
+)
+def test_white_space_behind_a_tag_that_exceeds_the_limit_is_text(format, begun):
+    text = begun + " " * 500 + "x"
+    for pieces in ([text], singly(text)):
+        assert written(text_events(pieces, format, ParseContext(TOOLS, unopened=True), limit=100)) == [["text", text]]
+
+
 @pytest.mark.parametrize("early", ['{"arguments": {"a": "%s"}, "name": "f"}', '{"x": "%s'])
 def test_tool_call_candidate_is_held_back_up_to_a_limit(early):
     text = "<tool_call>" + early % ("x" * 5000)
