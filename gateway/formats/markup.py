@@ -13,6 +13,8 @@ every family:
   is no call.
 - The closing tags of calls are dropped wherever they follow a call.  So is a code fence around calls.  Tags of a call
   with nothing inside are dropped before a call or the end of the text.
+- A server that sends a call itself may leave its tags in the text.  Opening tags at the end of the text before the call
+  are dropped, and closing tags right behind it or at the end of a text beside it.
 """
 
 import re
@@ -27,11 +29,11 @@ from gateway.formats.markup_tags import APART, APART_END, MarkupTags
 from gateway.formats.parser import CallParser, Format, ParseContext, ParserOutput, recover_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.reasoning_calls import HeldOutput, ThoughtEnd
+from gateway.formats.stray_tags import TORN, closing_tags, empty_call, is_word
 from gateway.formats.text_buffer import Malformed
 
 _BLANKS = re.compile(r"[ \t]*")
 _INFO = re.compile(r"\w*")
-_LONGEST_EMPTY = 256  # characters of opening tags
 _SOURCES = re.compile(r"[\d:,\[\] ]*")  # the sources of a citation
 
 
@@ -78,6 +80,7 @@ class _MarkupParser:
         if self._context.unopened and not self._seeks:
             stops = markup.unopened
         open = self._context.thought_open and markup.thoughts
+        yield from self._torn()
         first = yield from (self._opening() if open else self._first())
         if not (stops or first):
             return (yield from read.rest(self._emit.text))
@@ -86,12 +89,7 @@ class _MarkupParser:
                 break
             fresh = self._begun == read.offset - len(read.marker)
             self._has_text |= not fresh
-            try:
-                acted = yield from self._marked(mark, fresh)
-            except Malformed:  # too much white space behind a tag
-                self._emit.text(read.end_recording())
-                acted = ""
-            if acted:
+            if (yield from self._acted(mark, fresh)):
                 first = yield from self._begin()
         if first:
             context = replace(self._context, thought_open=False)
@@ -160,6 +158,14 @@ class _MarkupParser:
             yield from self._begin()
         return ""
 
+    def _acted(self, mark: str, fresh: bool) -> ReadStep:
+        """Act on a tag; return "" if it was text, also because of too much white space behind it."""
+        try:
+            return (yield from self._marked(mark, fresh))
+        except Malformed:
+            self._emit.text(self._read.end_recording())
+        return ""
+
     def _marked(self, mark: str, fresh: bool) -> ReadStep:
         """Act on a tag; return "" if it was text.  `fresh`: no text precedes it."""
         markup, held = self._markup, self._held
@@ -187,8 +193,25 @@ class _MarkupParser:
             return mark
         if mark in self._markup.reasoning_closings and self._context.unopened and not self._settled:
             return (yield from self._unopened(mark))
+        if mark in self._markup.after and not self._in_block:
+            return (yield from self._closed_alone(fresh=fresh))
         self._emit.text(self._read.marker)
         return ""
+
+    def _torn(self) -> ReadStep:
+        """Drop the end of a closing tag right behind a call of the server, if another closing tag follows."""
+        may_be_torn = self._context.called and self._seeks and self._markup.after
+        if may_be_torn and (yield from self._read.take_literal(TORN)):
+            self._read.marker = TORN
+            yield from self._closed_alone(fresh=True)
+            self._begun = self._read.offset
+        return ""
+
+    def _closed_alone(self, *, fresh: bool) -> ReadStep:
+        """Act on a closing tag before any call in the text: the server may send its call itself."""
+        word = self._has_text and is_word(self._read.marker)
+        tags, called = self._markup, self._context.called
+        return (yield from closing_tags(self._read, self._emit, tags, called=called, fresh=fresh, word=word))
 
     @property
     def _settled(self) -> bool:
@@ -340,23 +363,14 @@ class _MarkupParser:
         return mark
 
     def _empty(self, marker: str) -> ReadStep:
-        """Drop tags of a call with nothing inside, before a call or the end; return "" for other text.
+        """Drop tags of a call without the call; return "" for other text.
 
         marker: the opening tag.  Behind a blank it is a word of a sentence, unless it begins the text.
         """
-        read, openings, after = self._read, self._openings, self._markup.after
-        gap = marker[: len(marker) - len(marker.lstrip())]
-        word = gap and "\n" not in gap and self._has_text
-        if word or not (openings and after) or not _are_tags(read.recorded, openings):
+        openings = self._openings
+        if not openings or (self._has_text and is_word(marker)):
             return ""
-        closed = found = yield from read.accept(*after)
-        while found:
-            found = yield from read.accept(*after)
-        yield from read.peek()
-        if not closed or not (read.ended or (yield from read.lookahead(*openings))):
-            return ""
-        read.end_recording()
-        return closed
+        return (yield from empty_call(self._read, openings, self._markup.after, called=self._context.called))
 
     def _keep(self, thought: str) -> None:
         self._emit.reasoning(thought)
@@ -382,15 +396,6 @@ class _CallsOnlyOutput:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
         self.unread = emit.unread
         self.text = self.thought_end = self.reasoning = self.incomplete_call = self.note_dropped = _ignore
-
-
-def _are_tags(text: str, tags: tuple[str, ...]) -> bool:
-    """Return True if a text has nothing but tags and white space."""
-    if len(text) > _LONGEST_EMPTY:
-        return False
-    while tag := max(filter(text.lstrip().startswith, tags), key=len, default=""):
-        text = text.lstrip().removeprefix(tag)
-    return not text.strip()
 
 
 def _ignore(_: str) -> None:

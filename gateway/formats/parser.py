@@ -27,6 +27,7 @@ class ParseContext(Struct, frozen=True):
     echoed: the backend repeats the prefill before it continues.
     unopened: the server may have removed the opening tag of reasoning, so a closing tag alone may end a reasoning
         block.
+    called: the backend has sent a tool call before this text.
     """
 
     tools: Mapping[str, Mapping[str, Any]]
@@ -36,6 +37,7 @@ class ParseContext(Struct, frozen=True):
     prefill: str = ""
     echoed: bool = False
     unopened: bool = False
+    called: bool = False
 
     def shape(self, name: str) -> Shape:
         """Return the shape of the arguments of a tool, by the name that the model wrote."""

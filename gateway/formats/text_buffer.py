@@ -23,6 +23,7 @@ class TextBuffer:
         "_pos",
         "_tape",
         "_taped",
+        "before_call",
         "dropped",
         "ends",
         "followed",
@@ -37,6 +38,7 @@ class TextBuffer:
         self._log: list[str] | None = None  # the text since `keep`
         self.keeping = 0  # characters in that log
         self.followed = False  # set by the caller: the turn continues outside of this text
+        self.before_call = False  # set by the caller: it continues with a tool call
         self._held = ""  # text that may consist of end tokens
         self.ends: EndTokens | None = None  # tokens to remove at the end of the turn
         self.dropped = False  # an incomplete marker at the end was dropped

@@ -297,15 +297,16 @@ class ChoiceNormalizer:
             self._structured.close(self, cut)
         self._end_text(cut)
 
-    def _end_text(self, cut: bool = False, *, followed: bool = False) -> None:
+    def _end_text(self, cut: bool = False, *, followed: bool = False, before_call: bool = False) -> None:
         """End the text and its tool call; reasoning that the prompt left open ends, too.
 
         followed: more events of the choice follow.
+        before_call: the first of them is a tool call.
         """
         self.plain = self.straight = False
         if self._parse:
             read = self._parse.read
-            self._apart, read.followed = False, followed
+            self._apart, read.followed, read.before_call = False, followed, before_call
             self._parse.close(cut=self._output.limited)
             if read.dropped:
                 self._setting.ledger.add("truncated", "content")
@@ -330,4 +331,6 @@ class ChoiceNormalizer:
 
     def end_before_call(self) -> None:
         """End the text.  StructuredCalls calls it at the start of a tool call."""
-        self._end_text(followed=True)
+        self._end_text(followed=True, before_call=True)
+        if not self._context.called:
+            self._context = replace(self._context, called=True)

@@ -74,7 +74,7 @@ def calls(text: str, format: Format, context: ParseContext) -> bool:
 
 def alone(context: ParseContext) -> ParseContext:
     """Return the context without everything before the text."""
-    return replace(context, thought_open=False, in_thought=None, forced=None, prefill="", echoed=False)
+    return replace(context, thought_open=False, in_thought=None, forced=None, prefill="", echoed=False, called=False)
 
 
 def _place(text: str, format: str) -> int:
