@@ -28,6 +28,7 @@ class ParseContext(Struct, frozen=True):
     unopened: the server may have removed the opening tag of reasoning, so a closing tag alone may end a reasoning
         block.
     called: the backend has sent a tool call before this text.
+    reasoned: there was reasoning before this text.
     """
 
     tools: Mapping[str, Mapping[str, Any]]
@@ -38,6 +39,7 @@ class ParseContext(Struct, frozen=True):
     echoed: bool = False
     unopened: bool = False
     called: bool = False
+    reasoned: bool = False
 
     def shape(self, name: str) -> Shape:
         """Return the shape of the arguments of a tool, by the name that the model wrote."""

@@ -236,6 +236,8 @@ class ChoiceNormalizer:
 
     def _begin(self, format: Format) -> FormatParser:
         """Return a new parser for text that begins here."""
+        if self._output.thought and not self._context.reasoned:
+            self._context = replace(self._context, reasoned=True)
         read = TextReader(self._setting.limit)
         if not self._context.prefill:
             self._parse = FormatParser(read, format(read, self._output, self._context))

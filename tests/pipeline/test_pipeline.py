@@ -873,3 +873,20 @@ def test_text_keeps_its_order_while_the_second_of_two_interleaved_calls_is_open(
     events = events_of(pieces, settings)
     assert "".join(event.text for event in events if type(event) is TextDelta) == "one two three four"
     assert grammatical([event for event in events if type(event) is not Usage])
+
+
+def test_reasoning_tags_of_bedrock_in_the_text_of_a_server_with_reasoning_of_its_own_stay():
+    data = chunk(reasoning_content="hm") + chunk(content="<reasoning>x</reasoning>y") + chunk("stop") + DONE
+    for pieces in ([data], singly(data)):
+        assert events_of(pieces, setting("harmony"))[:2] == [
+            ReasoningDelta(0, "hm"),
+            TextDelta(0, "<reasoning>x</reasoning>y"),
+        ]
+
+
+def test_reasoning_between_tags_of_bedrock_precedes_a_call_of_the_server():
+    parts = ["<reasoning>I ca</reasoning>", "<reasoning>ll.</reasoning>"]
+    made = {"tool_calls": [call(0, "c", "f", '{"n": 1}')]}
+    data = b"".join(chunk(content=part) for part in parts) + chunk(**made) + chunk("tool_calls") + DONE
+    for pieces in ([data], singly(data)):
+        assert [type(event) for event in events_of(pieces, setting("harmony"))][:2] == [ReasoningDelta, ToolCallStart]

@@ -29,7 +29,9 @@ ROWS: Mapping[str, FormatSpec] = {
         signs=("<|channel|>analysis", "<|message|>"),
         differs=(
             "vLLM finds channels among tokens only, and nothing in text.  A server that leaves special tokens out "
-            "sends `analysis…assistantfinal…`; a text that begins so is read as the channels that it was."
+            "sends `analysis…assistantfinal…`; a text that begins so is read as the channels that it was.  Amazon "
+            "Bedrock sends reasoning as text between `<reasoning>` tags, in a stream around each piece; so it is read "
+            "if a text begins with one."
         ),
     ),
     "llmjp_harmony": FormatSpec(

@@ -133,6 +133,7 @@ class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
     thoughts: the channels or recipients of reasoning.
     non_tools: recipients that are not tools.
     spaced: the space behind a header is part of it.
+    wrapped: the tags that a server puts around each piece of the reasoning, before the text.
     untagged: for turns without special tokens, a function that takes the first header, and the parser of such a turn,
         which returns the beginning of a header that has tags.
     """
@@ -143,6 +144,7 @@ class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
     thoughts: frozenset[str]
     non_tools: frozenset[str]
     spaced: bool = False
+    wrapped: tuple[str, str] | None = None
     untagged: (
         tuple[Callable[[TextReader], ReadStep], Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]]
         | None
@@ -168,9 +170,21 @@ class _ChannelParser:
 
     def run(self) -> ReadStep:
         """Parse all of the turn."""
+        if self._messages.wrapped and not self._context.reasoned:
+            yield from self._unwrapped(*self._messages.wrapped)
+            if self._read.ended:
+                return ""
         mark = "" if self._context.thought_open else (yield from self._first())
         while mark or (mark := (yield from self._read.until(self._messages.in_body, self._put))):
             mark = yield from self._at(mark)
+        return ""
+
+    def _unwrapped(self, opening: str, closing: str) -> ReadStep:
+        """Read pieces of reasoning, each between these tags.  White space inside belongs to the reasoning."""
+        found, closings = (yield from self._read.take_literal(opening)), Markers(closing)
+        while found:
+            yield from self._read.until(closings, self._emit.reasoning)
+            found = yield from self._read.accept(opening)
         return ""
 
     def _first(self) -> ReadStep:

@@ -6,6 +6,8 @@ Some servers leave out the special tokens:
 
 Only models of that family write so, and only a text that begins like this is read as such a turn.  If only the first
 tag of a turn is missing, the tags behind its first words show that.
+
+Amazon Bedrock sends reasoning as text, between tags.  In a stream these stand around each piece.
 """
 
 import re
@@ -28,6 +30,7 @@ _MARKS = re.compile(r"[\s.,:;_/)'-]*")
 _NAME = re.compile(r"[\w.:/-]*")
 _GLUED = ("", *_CHANNELS, "json", "code")  # words that may follow a name without a space
 _BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
+_WRAPPED = ("<reasoning>", "</reasoning>")  # of Amazon Bedrock
 _IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 
@@ -103,6 +106,7 @@ def harmony_format(*, spaced: bool = False) -> ChannelFormat:
         thoughts=frozenset({"analysis"}),
         non_tools=frozenset({"assistant", "user", "all"}),
         spaced=spaced,
+        wrapped=None if spaced else _WRAPPED,
         untagged=None if spaced else (begins, turn),
     )
 
