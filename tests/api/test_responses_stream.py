@@ -124,6 +124,11 @@ OUTLINES = {
     "white space before a refusal is nothing": ([BLANK, RefusalDelta(0, "no"), STOP], [["message", "no"]]),
     "white space within a message is text": ([A, BLANK, *CALLED, STOP], [["message", "a\n\n"], ["function_call", "call_1", "{}"]]),
     "white space at the end is text": ([THINK, BLANK, STOP], [["reasoning", ["hm"]], ["message", "\n\n"]]),
+    "white space behind a call is nothing": ([*CALLED, BLANK, STOP], [["function_call", "call_1", "{}"]]),
+    "white space before text behind a call is text": (
+        [*CALLED, BLANK, A, STOP],
+        [["function_call", "call_1", "{}"], ["message", "\n\na"]],
+    ),
     "white space that the limit cut": ([BLANK, LENGTH], [["message", "\n\n", "incomplete"]]),
     "white space before a failure": ([BLANK, BROKE], [["message", "\n\n", "incomplete"]]),
     "a thought after text is another item": (

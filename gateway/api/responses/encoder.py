@@ -123,8 +123,8 @@ class ResponseBuilder:
         return message
 
     def _end_text(self) -> None:
-        """Add white space that was held back: at the end of a response it counts as text."""
-        if any([e.text for e in self._blank]):
+        """Add white space that was held back: at the end of a response without tool calls it counts as text."""
+        if not self._start and any([e.text for e in self._blank]):
             self._begin_text()
         self._drop_blank()
 
