@@ -154,12 +154,15 @@ class ToolInputDelta(_Event, frozen=True, tag="ToolInput"):
 
 
 class ToolCallEnd(_Event, frozen=True, tag="ToolEnd"):
-    """The end of a tool call."""
+    """The end of a tool call.
+
+    fits: False if the tool's schema excludes the type of a value, or if the call broke off before required arguments.
+    """
 
     choice: int
     call: int
     complete: bool = True  # False: the tool call was cut, or its arguments are no JSON and cannot be repaired
-    fits: bool = True  # False: a value has a type that the tool's schema excludes
+    fits: bool = True
 
 
 class Finish(_Event, frozen=True):

@@ -77,7 +77,7 @@ class ChoiceOutput:
 
     def tool_end(self) -> None:
         """End the open tool call."""
-        self.calls.end()
+        self.calls.end(closed=True)
 
     def incomplete_call(self, text: str) -> None:
         """Take the beginning of a tool call without a name: useless if the token limit cut it, else text."""

@@ -368,7 +368,7 @@ class StructuredCalls:
                 owner.say(TextDelta(self._choice, call.raw))  # arguments without a call become text
         else:
             self._report(call)
-            self._calls.end(cut)
+            self._calls.end(cut, closed=True)
 
 
 def _size(item: StructuredCall | ContentEvent) -> int:

@@ -57,6 +57,7 @@ class ToolCallTracker:
         self._choice, self._setting, self._ids, self._out = choice, setting, ids, out
         self._args: list[str] | None = None  # of the open tool call
         self._shape = ANYTHING  # the expected shape of the arguments
+        self._needed = False  # the tool of the open call requires arguments
         self._in_text = ""  # the name of the open tool call if it was read in the text
         self._texts: dict[str, list[str]] = {}  # the arguments of such calls, by name
         self._room = setting.limit  # characters that these may still have
@@ -80,6 +81,7 @@ class ToolCallTracker:
         elif name not in self._setting.context.tools:
             self._setting.ledger.add("forwarded", "tool_calls.function.name")
         self._args, self._shape, self._in_text = [], self._setting.context.shape(name), name if in_text else ""
+        self._needed = bool(self._setting.context.tools.get(name, {}).get("required"))
         self._out.append(replace(head, call=self.count, id=self._id(head.id), name=name))
         self.count += 1
         return self._args
@@ -91,10 +93,11 @@ class ToolCallTracker:
             self._args.append(json)
             self._out.append(ToolArgsDelta(self._choice, self.count - 1, json))
 
-    def end(self, cut: bool = False) -> None:
+    def end(self, cut: bool = False, *, closed: bool = False) -> None:
         """End the open call, if there is one.
 
         cut: the response ended before the model ended the call.
+        closed: the model ended it, or the backend sent it as a call.
         """
         if self._args is None:
             return
@@ -107,9 +110,10 @@ class ToolCallTracker:
             self._keep(text + tail)
         if tail:
             value = _object(text + tail)
-        fits = value is None or self._shape.fits(value)
-        if text and not cut:
-            self._report(bool(tail), fits and value is not None)
+        lacks = not (text or closed or cut) and self._needed  # it broke off before arguments that the tool requires
+        fits = (value is None or self._shape.fits(value)) and not lacks
+        if (text or lacks) and not cut:
+            self._report(bool(text and tail), fits and value is not None)
         complete = value is not None and not (tail and cut)
         self._out.append(ToolCallEnd(self._choice, self.count - 1, complete, fits))
 

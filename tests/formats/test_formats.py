@@ -301,6 +301,33 @@ def test_tool_call_candidate_is_held_back_up_to_a_limit(early):
     assert "".join(e.text for e in text_events([text], limit=1000) if isinstance(e, TextDelta)).startswith(text[:1000])
 
 
+BEGINNINGS = {
+    "hermes_json": '<tool_call>{"name": "NAME", "arguments":',
+    "qwen_xml": "<tool_call>\n<function=NAME>\n",
+    "mistral": "[TOOL_CALLS]NAME[ARGS]",
+    "glm45_xml": "<tool_call>NAME",
+    "harmony": "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
+}
+
+
+@pytest.mark.parametrize("format", BEGINNINGS)
+@pytest.mark.parametrize(("name", "finish", "fits"), [("f", "stop", False), ("g", "stop", True), ("f", "length", True)])
+def test_tool_call_that_breaks_off_before_required_arguments_is_invalid(format, name, finish, fits):
+    text, tools = BEGINNINGS[format].replace("NAME", name), {"f": {"required": ["a"]}, "g": {"properties": {"a": {}}}}
+    for pieces in ([text], singly(text)):
+        ledger = Warnings()
+        events = text_events(pieces, format, ParseContext(tools), finish, ledger)
+        assert [event.fits for event in events if isinstance(event, ToolCallEnd)] in ([fits], [])
+        assert ("invalid:tool_calls.function.arguments" in ledger.entries()) is not fits
+
+
+def test_tool_call_that_ends_without_required_arguments_passes():
+    ledger = Warnings()
+    text, context = '<tool_call>{"name": "f"}</tool_call>', ParseContext({"f": {"required": ["a"]}})
+    assert calls(written(text_events([text], "hermes_json", context, ledger=ledger))) == [("f", "{}")]
+    assert ledger.entries() == []
+
+
 def test_text_parser_ends_with_its_stream():
     assert events_of([b"data: {}\n\n", chunk(content="a <to"), b"data: [DONE]\n\n"])[:2] == [
         TextDelta(0, "a <to"),
