@@ -219,9 +219,11 @@ class ChoiceNormalizer:
         if not format:
             self._unparsed(event)
             return
+        gap, self._gap = self._gap, []
         parse = self._parser(format)
-        self.straight = not self._output.align(event, parse.read)
-        parse.feed(event.text)
+        for one in (*gap, event):
+            self.straight = not self._output.align(one, parse.read)
+            parse.feed(one.text)
 
     def _unparsed(self, event: TextDelta) -> None:
         """Pass on text that no format reads; for a whole body, keep its end for a search."""
