@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import ConfigError, UnreadableFile, build_config, key_digest, parse, read_document
-from gateway.server.process.config_source import ConfigSource
-from gateway.server.process.config_watcher import ConfigWatcher
+from gateway.server.process.config_source import ConfigSource, ConfigWatcher
 
 MIB = 1 << 20
 TEMPLATE = {"fields": {"thinking": {"open": "<t>", "close": "</t>"}}}

@@ -1,12 +1,18 @@
-"""Find a configuration: in a file, else the servers on this machine, else the demo if requested."""
+"""Find a configuration: in a file, else the servers on this machine, else the demo if requested.
+
+`ConfigWatcher` reads the files again on a signal, or when one has changed.
+"""
 
 import asyncio
 import json
+import logging
 import os
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import TextIO
 
@@ -21,11 +27,15 @@ from gateway.config import (
     UnreadableFile,
     build_config,
     has_open_pages,
+    is_exposed,
     read_document,
 )
 from gateway.server.process.config_files import ConfigFileReader, FileStamp, file_stamp
 from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config
 
+_log = logging.getLogger("gateway")
+_HELD = ("host", "port", "workers", "drain_seconds")  # fields of `server` that a reload cannot change
+_EXPOSED = "without keys, other machines could connect, because the gateway still listens on {}; restart it"
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address that reaches a server on all addresses
 _EMPTY = "is empty; list your model servers, for example backends: {gpu: {url: http://127.0.0.1:8000}}"
 # Without it llama.cpp lets the small model think to its limit before the JSON of a call that is required.
@@ -179,3 +189,78 @@ def _advice(ports: Mapping[int, KindName]) -> str:
         "  list your servers in a file: gateway serve --config gateway.yaml\n"
         "  serve the small model of the demo: gateway serve --demo"
     )
+
+
+class ConfigWatcher:
+    """Detect changes of the configuration.
+
+    config: the last valid one; source: None without a configuration file.
+    """
+
+    def __init__(self, config: Config, source: ConfigSource | None) -> None:
+        self.config, self._source = config, source
+        self._notified = False
+        self._seen = source and source.stamps_when_read()
+        self._certified = self._stamps_of_tls(config)
+        self._wait()
+
+    def request_reload(self, *_: object) -> None:
+        """Read the configuration at the next `poll`, even if no file has changed.  Can be a signal handler."""
+        self._notified = True
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is time to call `poll`."""
+        return self._notified or time.monotonic() >= self._next
+
+    def poll(self) -> Config | None:
+        """Return the new config, None without one.  Invalid configurations are logged and ignored."""
+        notified, self._notified = self._notified, False
+        self._wait()
+        if not self._source:
+            _log.warning("the gateway has no configuration file to reload")
+            return None
+        changed = self._changed(self._source)
+        return self._read(self._source) if notified or changed else None
+
+    def _read(self, source: ConfigSource) -> Config | None:
+        try:
+            config = self._with_what_holds(source.read(), source)
+        except ConfigError as error:
+            _log.error("the new configuration is invalid, the previous one stays in use:\n%s", error)
+            return None
+        certified = self._stamps_of_tls(config)
+        if (config, certified) == (self.config, self._certified):
+            _log.info("the configuration was reloaded: no changes")
+            return None
+        self.config, self._certified = config, certified
+        self._wait()
+        _log.info("the configuration was reloaded: the changes apply from the next request")
+        return config
+
+    def _changed(self, source: ConfigSource) -> bool:
+        """Return True if a file has changed since it was read.
+
+        The change must be older than the last call, as a writer may still be writing.
+        """
+        before, self._seen = self._seen, source.current_stamps()
+        return self._seen == before and self._seen != source.stamps_when_read() and self._seen[source.file] is not None
+
+    def _stamps_of_tls(self, config: Config) -> list[FileStamp | None]:
+        """Return the stamps of the certificate and its key, which change with the files."""
+        tls, known = config.server.tls, self._source.stamps_when_read() if self._source else {}
+        return [known.get(Path(file)) for file in (tls.certificate, tls.key)] if tls else []
+
+    def _with_what_holds(self, new: Config, source: ConfigSource) -> Config:
+        was = self.config.server
+        held = _HELD if bool(new.server.tls) == bool(was.tls) else (*_HELD, "tls")
+        if late := [f"server.{name}" for name in held if getattr(new.server, name) != getattr(was, name)]:
+            _log.warning("%s: the change takes effect when the gateway is restarted", ", ".join(late))
+        server = new.server.model_copy(update={name: getattr(was, name) for name in held})
+        if is_exposed(server, new.auth):
+            raise ConfigError([ConfigFault(str(source.file), None, "auth", _EXPOSED.format(server.host))])
+        return new.model_copy(update={"server": server})
+
+    def _wait(self) -> None:
+        seconds = self.config.server.watch_seconds if self._source else 0
+        self._next = time.monotonic() + (seconds or inf)

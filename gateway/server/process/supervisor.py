@@ -23,8 +23,7 @@ from queue import Empty, SimpleQueue
 from gateway.config import Config, ServerSettings
 from gateway.server.observability import logs
 from gateway.server.observability.metrics_store import mark_ended, metrics_file, metrics_folder, remove_orphan
-from gateway.server.process.config_source import ConfigSource
-from gateway.server.process.config_watcher import ConfigWatcher
+from gateway.server.process.config_source import ConfigSource, ConfigWatcher
 from gateway.server.process.dependencies import DependencyWatch
 
 _log = logging.getLogger("gateway")

@@ -24,8 +24,13 @@ from websockets.exceptions import InvalidStatus
 from gateway.config import BackendSettings as BackendConfig
 from gateway.config import Config, ConfigError
 from gateway.server.http.tls import Certificates
-from gateway.server.process.config_source import ConfigSource, read_config, resolve_config, startup_banner
-from gateway.server.process.config_watcher import ConfigWatcher
+from gateway.server.process.config_source import (
+    ConfigSource,
+    ConfigWatcher,
+    read_config,
+    resolve_config,
+    startup_banner,
+)
 from gateway.server.upstream.backend import Backend
 from support.app import HELLO_MESSAGES, listening, on_both_loops
 from support.cli import run

@@ -8,7 +8,7 @@ import httpx
 from gateway.config import StoreSettings
 from gateway.server.app import create_app
 from gateway.server.observability.telemetry import Telemetry
-from gateway.server.process.app_reloader import AppReloader
+from gateway.server.process.worker import AppReloader
 from gateway.store import daily_usage
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, running, settings
 from support.gateway_process import process

@@ -14,10 +14,8 @@ from websockets.asyncio.client import connect
 from gateway.config import Config
 from gateway.server.app import create_app
 from gateway.server.http.server_config import ServerConfig
-from gateway.server.process.app_reloader import AppReloader
-from gateway.server.process.config_source import ConfigSource
-from gateway.server.process.config_watcher import ConfigWatcher
-from gateway.server.process.worker import WorkerServer
+from gateway.server.process.config_source import ConfigSource, ConfigWatcher
+from gateway.server.process.worker import AppReloader, WorkerServer
 from gateway.store import Database, audit_log
 from support.app import HELLO_MESSAGES, bearer, on_both_loops, running, settings
 from support.serve_process import config_of, first, living, post_chat, rest, streaming, until_refused
@@ -260,7 +258,7 @@ async def test_config_reload_that_fails_to_start_changes_nothing(caplog):
 @on_both_loops
 async def test_config_reload_shutdown_does_not_wait_for_stuck_requests(monkeypatch):
     """The server has given up on these requests already."""
-    monkeypatch.setattr("gateway.server.process.app_reloader._LAST_WORDS", 0.05)
+    monkeypatch.setattr("gateway.server.process.worker._LAST_WORDS", 0.05)
     steps, messages = asyncio.Queue(), asyncio.Queue()
     scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": []}
     async with Upstream([HELLO], ()).serving() as upstream:

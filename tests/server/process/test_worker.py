@@ -9,8 +9,7 @@ from gateway.config import Config
 from gateway.server.app import create_app
 from gateway.server.http.server_config import ServerConfig
 from gateway.server.http.uvicorn_protocol import STOPPING
-from gateway.server.process.app_reloader import AppReloader
-from gateway.server.process.worker import WorkerServer
+from gateway.server.process.worker import AppReloader, WorkerServer
 from gateway.store import Database, audit_log
 from support.app import running, settings
 
