@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from gateway.server.admin.exchange_phases import phases, time_axis
 from gateway.server.admin.exchange_times import AttemptTimes, ExchangeTimes, PartTimes
+from gateway.server.admin.exchange_view import phases, time_axis
 
 CALL = AttemptTimes(1, "up", "m", "/v1/chat/completions", 0.1)
 
