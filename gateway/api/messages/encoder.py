@@ -8,13 +8,16 @@ from msgspec import json
 
 from gateway import events as ev
 from gateway.api.completion_encoder import flat_tool_name
-from gateway.api.messages import native
 from gateway.api.messages.event_frames import PING, BlockEventWriter, JsonObject, NullBlockEventWriter, encode
 from gateway.api.messages.message_object import (
     STANDARD_TIER,
     MessageEnding,
     message_object,
     message_usage,
+    native_citation,
+    native_ending,
+    native_usage,
+    no_native_members,
     started_message,
     usage_counts,
 )
@@ -65,7 +68,7 @@ class MessageBuilder:
         self._reason, self._matched = "stop", ""
         self._usage: ev.Usage | None = None
         self._server_uses: list[str] = []  # names of the tools at the gateway that were called
-        self._native = native.no_members()  # of a backend that speaks the client's API
+        self._native = no_native_members()  # of a backend that speaks the client's API
         self.failed = False
 
     def take(self, *events: ev.Event) -> None:
@@ -82,16 +85,16 @@ class MessageBuilder:
     def started(self) -> JsonObject:
         """Return the message at its beginning."""
         message = started_message(self._head, self._usage)
-        return {**message, "usage": native.usage(message["usage"], self._native)}
+        return {**message, "usage": native_usage(message["usage"], self._native)}
 
     def message(self) -> JsonObject:
         """Return the whole message."""
-        usage = native.usage(message_usage(*self._counts()), self._native)
+        usage = native_usage(message_usage(*self._counts()), self._native)
         return message_object(self._head, self._content, self.ending(), usage)
 
     def counts(self) -> JsonObject:
         """Return the usage so far, without what the message began with; estimated if the backend did not count."""
-        usage = native.usage(usage_counts(*self._counts()), self._native)
+        usage = native_usage(usage_counts(*self._counts()), self._native)
         if usage.get("service_tier") == STANDARD_TIER:
             del usage["service_tier"]
         return usage
@@ -102,7 +105,7 @@ class MessageBuilder:
 
     def ending(self) -> JsonObject:
         """Return the members for the end of the message."""
-        return native.ending(self._ending().members(), self._native)
+        return native_ending(self._ending().members(), self._native)
 
     def note_cut_call(self) -> None:
         """Warn if the limit cut a call, whose input is then its readable beginning."""
@@ -205,7 +208,7 @@ class MessageBuilder:
         return thinking
 
     def _annotation(self, e: ev.Annotation) -> None:
-        if citation := native.citation(e.json):
+        if citation := native_citation(e.json):
             self._begin_text().cite(citation)
             return
         found = url_citation(e.json)
