@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.backends.anthropic.generations import chooses_itself, needs_budget
 from gateway.backends.anthropic.messages import (
     JsonObject,
     message_turns,
@@ -14,7 +13,13 @@ from gateway.backends.anthropic.messages import (
     user_turn,
 )
 from gateway.backends.anthropic.schemas import Schema, fitting_schema, has_open_objects, input_schema
-from gateway.backends.anthropic.thinking import cannot_think, fit_thinking, thinking_fields
+from gateway.backends.anthropic.thinking import (
+    cannot_think,
+    chooses_itself,
+    fit_thinking,
+    needs_budget,
+    thinking_fields,
+)
 from gateway.backends.openai.body_encoder import encoded
 from gateway.backends.openai.request_body import BodyTarget, upstream_messages
 from gateway.backends.request_fields import request_fields

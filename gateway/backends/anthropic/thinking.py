@@ -1,14 +1,41 @@
 """Convert the effort of reasoning to `thinking` and `output_config`, within the rules of Anthropic's API.
 
 Newer models decide themselves how long they think, and take an effort.  Older ones, and other servers, take a budget.
+The names of models tell their generations apart.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.backends.anthropic.generations import chooses_itself, fitting_effort, needs_budget
 from gateway.backends.anthropic.messages import JsonObject, is_signed
 from gateway.warnings import Warnings
+
+_BUDGETED = re.compile(
+    r"claude-(?:instant|[123]\b)|claude-(?:opus|sonnet|haiku)-4(?:[-.][0-5]\b|-20\d{6}|$)|^(?!.*claude)"
+)
+_BETWEEN = re.compile(r"claude-(?:opus|sonnet|haiku)-4[-.]6\b")  # takes the fields of both generations
+
+
+def needs_budget(model: str) -> bool:
+    """Return True for a model that takes a budget of reasoning, and no effort: Claude up to 4.5, and any other model.
+
+    Only such a model goes on from a message of the assistant at the end.
+    """
+    return bool(_BUDGETED.search(model.lower()))
+
+
+def chooses_itself(model: str) -> bool:
+    """Return True for a model that refuses budgets of reasoning and parameters of sampling: Claude from 4.7 on."""
+    return not needs_budget(model) and not _BETWEEN.search(model.lower())
+
+
+def fitting_effort(level: str, model: str) -> str:
+    """Return the level of effort that a model of this name takes in the place of any level."""
+    if level == "minimal":
+        return "low"
+    return level if level != "xhigh" or chooses_itself(model) else "max"
+
 
 _BUDGETS: Mapping[str, int] = {
     "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152,
