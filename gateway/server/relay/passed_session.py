@@ -1,6 +1,6 @@
 """Relay one WebSocket that is passed on: messages in both directions, until a side closes or a timeout passes.
 
-The client's WebSocket is here a request whose body and response are its messages (`server/websocket/as_request`).
+The client's WebSocket is here a request whose body and response are its messages (`server/routes/pass_through`).
 """
 
 import asyncio
