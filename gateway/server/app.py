@@ -1,6 +1,8 @@
 """Create the application: its resources, middleware and routes."""
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial, reduce
@@ -13,13 +15,13 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from gateway import __version__
 from gateway.backends.pass_through import PASS_THROUGH
-from gateway.config import Config
+from gateway.config import Config, StoreSettings
+from gateway.errors import StoreFailed
 from gateway.server import routes
 from gateway.server.admin.inspector import ReplayRunner
 from gateway.server.admin.recording_files import RecordingFiles
 from gateway.server.batches.batch_manager import BatchManager
 from gateway.server.conversations.encryption import EncryptionKeys
-from gateway.server.conversations.expiry import expire_forever
 from gateway.server.conversations.past_cache import PastCache
 from gateway.server.fetch.stored_files import PastFileReader, StoredFileReader
 from gateway.server.handler import GatewayApp, ModelEndpoint, ModelRequestHandler
@@ -41,8 +43,13 @@ from gateway.server.routes.readiness import Readiness
 from gateway.server.tools import ToolRegistry
 from gateway.server.upstream.model_registry import ModelRegistry
 from gateway.server.websocket.endpoint import add_websocket
+from gateway.store import expiry
 from gateway.store.database import Database
 from gateway.store.file_store import FileStore
+
+_log = logging.getLogger("gateway")
+_DAY = 86_400
+_EXPIRY_INTERVAL = 600.0  # seconds
 
 
 def create_app(
@@ -111,6 +118,24 @@ async def _living(
         await state.limits.close()
         await state.store.close()
         await telemetry.flush()
+
+
+async def expire_forever(
+    database: Database, files: FileStore, settings: StoreSettings, seconds: float = _EXPIRY_INTERVAL
+) -> None:
+    """Delete stored data that is too old or too large every ten minutes, if a database exists.
+
+    A gateway that stores nothing creates none.
+    """
+    while True:
+        await asyncio.sleep(seconds)
+        with logs.survive("the deletion of expired data"):
+            try:
+                if database.exists():
+                    await expiry.expire(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
+                    await files.sweep()
+            except StoreFailed as error:
+                _log.warning("expired data could not be deleted: %s", error.reason)
 
 
 def _make_resources(config: Config, concurrency: ConcurrencyLimit, app: FastAPI) -> None:

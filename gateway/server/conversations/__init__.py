@@ -1,1 +1,1 @@
-"""Keep the context of conversations: stored responses, reasoning memory, encryption and expiry."""
+"""Keep the context of conversations: stored responses, reasoning memory and encryption."""

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 
 from gateway.config import StoreSettings
-from gateway.server.conversations.expiry import expire_forever
+from gateway.server.app import expire_forever
 from gateway.store import Database, item_lists, responses
 from gateway.store.file_store import FileStore
 from support.faults import fail_once
