@@ -22,8 +22,7 @@ Reading order:
     daily_usage         usage by key, model and day, for operators
     api_keys            API keys that commands and /admin/keys make
     audit_log           changes of these keys, and reloads
-    files               files of tenants
-    uploads             files that arrive in parts
+    files               files of tenants, and uploads, which are files that arrive in parts
     blobs               their bytes: owners, limits and leases
     batches             batches: their leases, and the results of their lines
     file_store          their bytes, in a folder or in rows
@@ -47,7 +46,7 @@ __all__ = ["Database"]
 _WITH_SQL = (
     "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
     "reasoning_memory", "item_lists", "usage_counts", "daily_usage", "api_keys", "audit_log",
-    "files", "uploads", "blobs", "batches",
+    "files", "blobs", "batches",
 )  # fmt: skip
 
 for _name in _WITH_SQL:

@@ -1,14 +1,17 @@
-"""Files of tenants: their rows.  `blobs` has the rows of their bytes."""
+"""Files of tenants, and uploads: files that arrive in parts.
+
+`blobs` has the rows of their bytes; each part of an upload is a blob, until the upload becomes a file.
+"""
 
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, insert, or_, select, tuple_
+from sqlalchemy import ColumnElement, bindparam, delete, insert, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.engines import listed
-from gateway.store.records import FileFilter, StoredFile
-from gateway.store.tables import files
+from gateway.store.records import FileFilter, StoredFile, StoredUpload
+from gateway.store.tables import decode, encode, files, uploads
 
 _AGE = (files.c.created_at, files.c.id)
 _FOUND = {
@@ -90,3 +93,22 @@ def _visible(tenant: str, wanted: FileFilter) -> Iterator[ColumnElement[bool]]:
 
 def _file(row: Any) -> StoredFile:  # noqa: ANN401 - of `files`
     return StoredFile(row.id, row.created_at, row.expires_at, row.purpose, row.bytes, row.name.decode())
+
+
+async def save_upload(db: AsyncConnection, tenant: str, upload: StoredUpload) -> None:
+    """Store a new upload."""
+    times = {"created_at": upload.created_at, "expires_at": upload.expires_at}
+    values = {"id": upload.id, "tenant": tenant, "status": upload.status, "bytes": upload.bytes, **times}
+    await db.execute(insert(uploads), {**values, "body": encode(upload.body)})
+
+
+async def find_upload(db: AsyncConnection, tenant: str, id: str, *, lock: bool = False) -> StoredUpload | None:
+    """Return the upload of a tenant, or None.  lock: no other transaction changes it until the end of this one."""
+    query = select(uploads).where(uploads.c.id == id, uploads.c.tenant == tenant)
+    row = (await db.execute(query.with_for_update() if lock else query)).one_or_none()
+    return StoredUpload(row.id, row.created_at, row.expires_at, row.status, decode(row.body)) if row else None
+
+
+async def set_upload_status(db: AsyncConnection, id: str, status: str) -> None:
+    """Change the status of an upload."""
+    await db.execute(update(uploads).where(uploads.c.id == id).values(status=status))

@@ -16,7 +16,7 @@ from gateway.server.ids import new_id
 from gateway.server.middleware.auth import authenticate, authenticate_tenant
 from gateway.server.routes import openapi
 from gateway.server.routes.files import file_limit, quota_of
-from gateway.store import blobs, files, uploads
+from gateway.store import blobs, files
 from gateway.store.file_store import FileStore
 from gateway.store.records import StoredFile, StoredUpload
 
@@ -42,7 +42,7 @@ async def create_upload(request: Request) -> JsonBytesResponse:
     known = {name: body[name] for name in _KNOWN if name in body}
     upload = StoredUpload(new_id("upload_"), now, now + UPLOAD_SECONDS, "pending", known)
     async with request.app.state.store.writing() as db:
-        await uploads.save(db, key.name if key else "", upload)
+        await files.save_upload(db, key.name if key else "", upload)
     return JsonBytesResponse(upload.shown())
 
 
@@ -80,7 +80,7 @@ async def complete_upload(request: Request, id: str) -> JsonBytesResponse:
         await files.save(db, tenant, file)
         await blobs.move(db, ids, file.id)
         left = await blobs.release_upload(db, id)
-        await uploads.set_status(db, id, "completed")
+        await files.set_upload_status(db, id, "completed")
     await store.remove(left)
     return JsonBytesResponse({**upload.shown(), "status": "completed", "file": file.shown()})
 
@@ -91,7 +91,7 @@ async def cancel_upload(request: Request, id: str) -> JsonBytesResponse:
     tenant = await authenticate_tenant(request)
     async with request.app.state.store.writing() as db:
         upload = await _pending(db, tenant, id, lock=True)
-        await uploads.set_status(db, id, "cancelled")
+        await files.set_upload_status(db, id, "cancelled")
         gone = await blobs.release_upload(db, id)
     await request.app.state.files.remove(gone)
     return JsonBytesResponse({**upload.shown(), "status": "cancelled"})
@@ -99,7 +99,7 @@ async def cancel_upload(request: Request, id: str) -> JsonBytesResponse:
 
 async def _pending(db: "AsyncConnection", tenant: str, id: str, *, lock: bool = False) -> StoredUpload:
     """Return an upload that takes parts.  Raise NotFound, or BadRequest for one that has ended."""
-    upload = await uploads.find(db, tenant, id, lock=lock)
+    upload = await files.find_upload(db, tenant, id, lock=lock)
     if not upload:
         raise NotFound(f"No such Upload object: {id}", param="id")
     status = upload.status_at(int(time.time()))
