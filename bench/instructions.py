@@ -16,7 +16,7 @@ from pathlib import Path
 from bench import core, relayed
 from bench.figures import Figure
 
-MARK, _MARKED_BY = os.getppid, "os_getppid"
+MARK, _MARKED_BY = os.getppid, "getppid"
 _WARM, _CHUNKS = 100, 200
 _SECONDS = 900
 _STRETCHES = core.STRETCHES | relayed.STRETCHES
