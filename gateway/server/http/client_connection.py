@@ -19,7 +19,10 @@ class ClientConnection:
     streamed: bytes of the pieces that `try_write` and `try_end` have sent.
     """
 
-    streamed = 0
+    streamed: int  # not a default of the class, as Python would search for it at each change
+
+    def __init__(self) -> None:
+        self.streamed = 0
 
     def take_body(self) -> bytes | None:
         """Take the request's whole body, if it has arrived and was not taken yet; else return None."""

@@ -55,13 +55,13 @@ _line = b": ".join
 class CoalescingTransport:
     """The used part of a transport.  It delays headers to the end of the loop's turn, to send them with the first data.
 
-    below: the transport, for data that is no head while nothing is delayed; on_lost: called when it is lost.
+    write_below: writes data that is no head while nothing is delayed; on_lost: called when the transport is lost.
     """
 
     on_lost: Callable[[], None] | None = None
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self.below, self._loop = transport, loop
+        self.below, self.write_below, self._loop = transport, transport.write, loop
         self.delayed = b""
 
     def write(self, data: bytes) -> None:
@@ -159,7 +159,7 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
             self.transport.write_parts(b"%x\r\n" % size, piece, b"\r\n" + after)
         else:
             chunk = _size_line(size) + piece + (_LINE_END + after if after else _LINE_END)
-            (self.transport if self.transport.delayed else self.transport.below).write(chunk)
+            (self.transport.write if self.transport.delayed else self.transport.write_below)(chunk)
         return True
 
     def try_end(self, piece: bytes) -> bool:

@@ -102,7 +102,7 @@ class Relay:
 
     async def stream(self, writer: ResponseWriter) -> None:
         """Send all but the last piece: one per network read, and keep-alives in silence.  A failure is the last."""
-        silence, keep_alive = self._settings.keepalive_seconds or inf, self._pipeline.keep_alive
+        silence, keep_alive = float(self._settings.keepalive_seconds) or inf, self._pipeline.keep_alive
         self._silence, self._try_write, piece = silence, writer.try_write, b""
         while not self._ended:
             if piece and not writer.try_write(piece):
@@ -134,13 +134,15 @@ class Relay:
 
     def _on_data(self, data: bytes) -> DataOutcome:
         """Handle data while the task waits.  The upstream connection calls this; one chunk needs no task."""
-        output = None if self._outcome_open else self._pipeline.feed_one(data)
-        if not output:
-            return DECLINED if output is None else self._on_unseen_data()
-        if self._pipeline.problem or not self._try_write(output):
+        pipeline = self._pipeline
+        if self._outcome_open or not (lone := pipeline.lone) or (events := lone(data)) is None:
+            return DECLINED
+        if not (output := pipeline.encode_events(events)):
+            return self._on_unseen_data()
+        if pipeline.problem or not self._try_write(output):
             self._pending = output
             return WAKE
-        self._record.pace.chunk_received(begun=True)
+        self._record.pace.chunk_received(True)
         return HANDLED
 
     def _on_unseen_data(self) -> DataOutcome:

@@ -65,8 +65,8 @@ class Backend:
         failed: Callable[[Problem], None] = lambda _: None,
     ) -> None:
         self.name, self.settings, self.failed = name, settings, failed
-        times = settings.timeouts
-        self.timeouts = BackendTimeouts(times.total or inf, times.first_byte or inf, times.idle or inf)
+        times = settings.timeouts  # as floats: Python adds those of one type at once
+        self.timeouts = BackendTimeouts(*(float(limit) or inf for limit in (times.total, times.first_byte, times.idle)))
         concurrent = max(1, settings.concurrent // workers) if settings.concurrent else 0
         self.gate, self.probe_seconds = BackendLimiter(name, concurrent, settings.queue), settings.probe_seconds
         self.kind: Kind = with_ignored_fields(KINDS[settings.kind], settings.ignores)

@@ -139,8 +139,9 @@ class UpstreamResponse:
                 self.unread = 0
                 timer = self._connection.alarm
                 timer.due = timer.now() + self._seconds
-            if outcome is not HANDLED:  # a task has to wake for it
-                self._wake()
+            if outcome is HANDLED:
+                return False
+            self._wake()  # a task has to wake for it
         else:
             self._wake()
         return self.unread > UNREAD_LIMIT and not self._over
@@ -186,6 +187,7 @@ class UpstreamResponse:
         if self.unread > HEAD_LIMIT and sum(len(k) + len(v) + 4 for k, v in fields.items()) > HEAD_LIMIT:
             raise UpstreamInvalid("its headers are larger than 64 KiB")
         parser = self._connection.parser
+        assert parser
         status = parser.get_status_code()
         if 100 <= status < 200 and status != 101:
             fields.clear()
@@ -244,12 +246,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     _raw: asyncio.Transport  # the socket
     _out: asyncio.Transport  # the target of requests: the socket or its TLS
-    _opening: asyncio.Task[None] | None = None  # until the connection is established
-    _answer: UpstreamResponse | None = None
-    _full: asyncio.Future[None] | None = None  # while the buffer of unsent data is full
-    parser: httptools.HttpResponseParser  # of the current response
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections) -> None:
+        # Defaults of the class would make each change of them a search.
+        self._opening: asyncio.Task[None] | None = None  # until the connection is established
+        self._answer: UpstreamResponse | None = None
+        self._full: asyncio.Future[None] | None = None  # while the buffer of unsent data is full
+        self.parser: httptools.HttpResponseParser | None = None  # of the current response
+        self._parse: Callable[[bytes], None] | None = None  # the method of the parser, looked up once
         self.loop = loop
         self.alarm = DeadlineTimer(loop)
         self.gone = loop.create_future()  # done when the socket is closed
@@ -296,8 +300,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def release(self, *, keep: bool) -> None:
         """End the response: keep the connection if it can carry another one, else close it."""
-        self._answer = None
-        del self.parser  # the parser and the timer refer to the response, which refers to this connection: cycles
+        # The parser and the timer refer to the response, which refers to this connection: cycles.
+        self._answer = self.parser = self._parse = None
         self.alarm.stop()
         if not (keep and self._stands() and self._idle.add(self)):
             self.abort()
@@ -332,13 +336,13 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and notify the reader; close the socket after data that is not HTTP or belongs to no request."""
-        answer = self._answer
-        if answer is None:  # no request is open
+        answer, parse = self._answer, self._parse
+        if answer is None or parse is None:  # no request is open
             self.abort()
             return
         answer.unread += len(data)
         try:
-            self.parser.feed_data(data)
+            parse(data)
             if answer.notify_reader():
                 self._hold()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
@@ -384,7 +388,8 @@ class UpstreamConnection(asyncio.Protocol):
         """Begin a new response."""
         answer = self._answer = UpstreamResponse(self)
         # Each response has its own parser: a reused one leaks trailers into the headers of the next response.
-        self.parser = httptools.HttpResponseParser(answer)
+        self.parser = parser = httptools.HttpResponseParser(answer)
+        self._parse = parser.feed_data
         return answer
 
     def _hold(self) -> None:
