@@ -85,7 +85,7 @@ class BodyEncoder(WholeEncoder, ABC, Generic[_Params, _Choice]):
         self._extras: dict[str, Raw] = {}
         self._failed = False
 
-    def encode(self, *events: ev.Event) -> bytes:
+    def encode(self, events: Sequence[ev.Event]) -> bytes:
         """Collect the events, and return no bytes."""
         for event in events:
             if type(event) is ev.Usage:
@@ -145,7 +145,7 @@ class StreamEncoder(ABC):
         self._usage = ev.Usage(0, 0)
         self._failed = False
 
-    def encode(self, *events: ev.Event) -> bytes:
+    def encode(self, events: Sequence[ev.Event]) -> bytes:
         """Return the frames of events of one type that follow one another; at least one event."""
         kind = type(events[0])
         arm = self._arms[kind]

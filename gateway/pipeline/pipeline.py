@@ -60,7 +60,7 @@ class ResponseEncoder(Protocol):
     def start(self) -> bytes:
         """Return the bytes before the first content."""
 
-    def encode(self, *events: Event) -> bytes:
+    def encode(self, events: Sequence[Event]) -> bytes:
         """Return the bytes for consecutive events of one type, at least one.
 
         The output does not depend on how the events are grouped.
@@ -243,7 +243,7 @@ class Pipeline:
 
     def _finish_response(self, last: bytes) -> list[PipelineAction]:
         if self.problem:
-            last += self._endpoint.encode(Failure(self._localize(self.problem)))
+            last += self._endpoint.encode((Failure(self._localize(self.problem)),))
         record = self._endpoint.stored_object()
         if record is None:
             return [SendBytes(last + self._endpoint.close(kept=False)), EndResponse()]
@@ -252,7 +252,7 @@ class Pipeline:
     def encode_events(self, events: Sequence[Event]) -> bytes:
         """Return the client's data for events of the round."""
         if len(events) == 1 and self.round_has_content and type(events[0]) not in _APART:  # the usual case of a stream
-            return self._endpoint.encode(events[0])
+            return self._endpoint.encode(events)
         if len(events) > _FEW:
             return self._encode_runs(events)
         output = b""
@@ -262,7 +262,7 @@ class Pipeline:
                 continue
             if not self.round_has_content:
                 output += self._begin_content()
-            output += self._endpoint.encode(event)
+            output += self._endpoint.encode((event,))
         return output
 
     def _encode_runs(self, events: Iterable[Event]) -> bytes:
@@ -274,7 +274,7 @@ class Pipeline:
                 continue
             if not self.round_has_content:
                 items.append(self._begin_content())
-            items.append(self._endpoint.encode(*run))
+            items.append(self._endpoint.encode([*run]))
         return b"".join(items)
 
     def _begin_content(self) -> bytes:
@@ -286,9 +286,9 @@ class Pipeline:
         """Encode an event other than content."""
         if isinstance(event, Usage):
             self._counted = event
-            return self._endpoint.encode(self._spent + event)
+            return self._endpoint.encode((self._spent + event,))
         if isinstance(event, Failure):
             self.problem, self.lone = event.problem, None
             return b""
-        output = self._endpoint.encode(event)
+        output = self._endpoint.encode((event,))
         return output and self.begin_response() + output

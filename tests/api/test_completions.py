@@ -581,7 +581,7 @@ def test_encoder_handles_every_event(streamed):
         ev.ToolCallStart(0, 0, "i", "f"),
         ev.ToolCallEnd(0, 0),
     ):
-        assert encoder.encode(event) == b"", "a backend that completes text sends none of these"
+        assert encoder.encode([event]) == b"", "a backend that completes text sends none of these"
     assert encoder.start() == b"" and encoder.stored_object() is None
     assert encoder.keep_alive() == (b": keep-alive\n\n" if streamed else b"")
     if streamed:

@@ -27,7 +27,7 @@ def completion_encoder():
 def test_member_behind_the_end_of_its_choice_has_a_frame_of_its_own(make):
     encoder = make()
     frames = [
-        encoder.encode(event) for event in (TextDelta(0, "Hi"), Finish(0, "stop"), ExtraField(0, "late", Raw(b"1")))
+        encoder.encode([event]) for event in (TextDelta(0, "Hi"), Finish(0, "stop"), ExtraField(0, "late", Raw(b"1")))
     ]
     *_, last, end = payloads(b"".join([*frames, encoder.close(kept=True)]).decode())
     assert end == "[DONE]"

@@ -31,12 +31,12 @@ def work(out, before, delta, times):
         calls += event in ("call", "c_call")
 
     for event in before:
-        out.encode(event)
+        out.encode([event])
     gc.disable()  # callbacks of the collector would be counted
     sys.setprofile(counting)
     try:
         for _ in range(times):
-            out.encode(delta)
+            out.encode([delta])
     finally:
         sys.setprofile(None)
         gc.enable()
@@ -46,7 +46,7 @@ def work(out, before, delta, times):
 def memory(out, delta):
     tracemalloc.start()
     try:
-        out.encode(delta)
+        out.encode([delta])
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

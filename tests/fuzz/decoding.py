@@ -53,9 +53,9 @@ class EventRecorder:
     def __init__(self, endpoint):
         self._endpoint, self.events = endpoint, []
 
-    def encode(self, *events):
+    def encode(self, events):
         self.events += events
-        return self._endpoint.encode(*events)
+        return self._endpoint.encode(events)
 
     def __getattr__(self, name):
         return getattr(self._endpoint, name)

@@ -278,8 +278,8 @@ def test_response_without_content_has_one_empty_text():
 def test_hosted_tools_are_not_encoded_in_chat():
     event = ev.BuiltinItem(0, Raw(b"{}"))
     head, question = chat.CompletionHead("c", 1, "m"), chat_params()
-    assert ChatStreamEncoder(head, question, Warnings()).encode(event) == b""
-    assert ChatBodyEncoder(head, question, Warnings()).encode(event) == b""
+    assert ChatStreamEncoder(head, question, Warnings()).encode([event]) == b""
+    assert ChatBodyEncoder(head, question, Warnings()).encode([event]) == b""
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -562,7 +562,7 @@ def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usag
 
     def encoded(runs):
         encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, Warnings(), lambda: "xx")
-        begun = [encoder.encode(ev.ToolCallStart(choice, 0, "call_1", "f")) for choice in (0, 1)]
-        return [*begun, *(encoder.encode(*run) for run in runs)]
+        begun = [encoder.encode([ev.ToolCallStart(choice, 0, "call_1", "f")]) for choice in (0, 1)]
+        return [*begun, *(encoder.encode(run) for run in runs)]
 
     assert b"".join(encoded(runs)) == b"".join(encoded([[event] for run in runs for event in run]))

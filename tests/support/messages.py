@@ -118,7 +118,7 @@ def encoded(events, stream=True, **options):
     """Return all bytes for the client."""
     out = encoder_of(stream, **options)
     data = out.start()
-    data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
+    data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode([event]) for event in events)
     return data + out.close(kept=False)
 
 

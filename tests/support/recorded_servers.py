@@ -162,9 +162,9 @@ def _decoded(name, question, encoder_of, pieces=None, broken=None, format=None):
     exchange, ledger, events = EXCHANGES[name], Warnings(), []
     encoder = encoder_of(question, ledger)
 
-    def record_events(*batch, encode=encoder.encode):
+    def record_events(batch, encode=encoder.encode):
         events.extend(batch)
-        return encode(*batch)
+        return encode(batch)
 
     encoder.encode = record_events
     turn = Pipeline(*_round(name, question.request, ledger, format), encoder)

@@ -71,7 +71,7 @@ def encoded(events, stream=True, **options):
     """Return the bytes for these events."""
     out = new_encoder(stream, **options)
     data = out.start()
-    data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
+    data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode([event]) for event in events)
     return data + out.close(kept=True)
 
 

@@ -86,8 +86,8 @@ def test_compaction_summary_sends_no_bytes_and_becomes_an_item():
     )
     outputs = [
         summary.start(),
-        summary.encode(ReasoningDelta(0, "Hm.")),
-        summary.encode(TextDelta(0, "Oslo.")),
+        summary.encode([ReasoningDelta(0, "Hm.")]),
+        summary.encode([TextDelta(0, "Oslo.")]),
         summary.keep_alive(),
     ]
     assert [*outputs, summary.stored_object(), summary.close(kept=False)] == [b"", b"", b"", b"", None, b""]

@@ -231,10 +231,10 @@ class StoredChatStream:
         """Return the first frame."""
         return self._shown.start()
 
-    def encode(self, *events: Event) -> bytes:
+    def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames of the events, and fold the events."""
-        self._fold.encode(*events)
-        return self._shown.encode(*events)
+        self._fold.encode(events)
+        return self._shown.encode(events)
 
     def keep_alive(self) -> bytes:
         """Return an SSE comment."""

@@ -1,6 +1,6 @@
 """Encode events as content blocks, and these as the events of a stream or as one message."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -71,7 +71,7 @@ class MessageBuilder:
         self._native = no_native_members()  # of a backend that speaks the client's API
         self.failed = False
 
-    def take(self, *events: ev.Event) -> None:
+    def take(self, events: Sequence[ev.Event]) -> None:
         """Take events of one type."""
         first, *rest = events
         arm = self._arms[type(first)]
@@ -352,9 +352,9 @@ class MessageStreamEncoder:
         self._events.write_event("message_start", message=self._builder.started())
         return self._events.take()
 
-    def encode(self, *events: Event) -> bytes:
+    def encode(self, events: Sequence[Event]) -> bytes:
         """Return the events of the stream for events of one type."""
-        self._builder.take(*events)
+        self._builder.take(events)
         return self._events.take()
 
     def keep_alive(self) -> bytes:
@@ -380,9 +380,9 @@ class MessageBodyEncoder(WholeEncoder):
     def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs) -> None:
         self._builder = MessageBuilder(head, params, ledger, edge, NullBlockEventWriter())
 
-    def encode(self, *events: Event) -> bytes:
+    def encode(self, events: Sequence[Event]) -> bytes:
         """Collect events of one type, and return no bytes."""
-        self._builder.take(*events)
+        self._builder.take(events)
         return b""
 
     def stored_object(self) -> None:

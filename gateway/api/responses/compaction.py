@@ -1,6 +1,6 @@
 """Turn a model's summary into a compaction item, which replaces the history; /v1/responses/compact returns it alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from gateway.api.responses.history import Item
 from gateway.api.responses.objects import JsonObject, encode, response_usage
@@ -35,7 +35,7 @@ class SummaryEncoder(WholeEncoder):
         item = {"id": self._edge.new_id("cmp_"), "type": "compaction", "status": "completed"}
         return {**item, "encrypted_content": sealed}
 
-    def encode(self, *events: Event) -> bytes:
+    def encode(self, events: Sequence[Event]) -> bytes:
         """Collect the events, and return no bytes."""
         for event in events:
             match event:

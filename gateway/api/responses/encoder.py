@@ -1,6 +1,6 @@
 """Encode events as output items, and these as response.* events or one Response object."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -51,7 +51,7 @@ class ResponseBuilder:
         self._extras: dict[str, Raw] = {}
         self._citations: list[JsonObject] = []  # of the whole text; their positions are unknown
 
-    def take(self, *events: ev.Event) -> None:
+    def take(self, events: Sequence[ev.Event]) -> None:
         """Add events of one type, at least one."""
         first, *rest = events
         arm = self._arms[type(first)]
@@ -318,9 +318,9 @@ class ResponseStreamEncoder:
             event_stream.write_in_progress(self._frames, self._answer.begun)
         return self._frames.take()
 
-    def encode(self, *events: Event) -> bytes:
+    def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames of events of one type, at least one."""
-        self._answer.take(*events)
+        self._answer.take(events)
         return self._frames.take()
 
     def keep_alive(self) -> bytes:
@@ -349,9 +349,9 @@ class ResponseBodyEncoder(WholeEncoder):
     def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
         self._answer = ResponseBuilder(head, params, ledger, edge, NullEventWriter())
 
-    def encode(self, *events: Event) -> bytes:
+    def encode(self, events: Sequence[Event]) -> bytes:
         """Collect events of one type, and return no bytes."""
-        self._answer.take(*events)
+        self._answer.take(events)
         return b""
 
     def stored_object(self) -> JsonObject | None:

@@ -220,7 +220,7 @@ class BackgroundJob:
             await self._discard()
             return
         encoder = self.encoder(targets.served.settings)
-        output = encoder.start() + encoder.encode(Failure(problem))
+        output = encoder.start() + encoder.encode((Failure(problem),))
         record = encoder.stored_object()
         assert record, "what outlives its client is stored"
         await self._append(output)

@@ -341,7 +341,7 @@ def test_usage_has_cached_tokens_apart():
 
 def test_start_has_what_the_backend_counted():
     out = encoder_of()
-    out.encode(Usage(100, 3, cached=60))
+    out.encode([Usage(100, 3, cached=60)])
     (start,) = events_of(out.start())
     usage = start["message"]["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (40, 60, 0)
@@ -499,7 +499,7 @@ RUNS = [
 @pytest.mark.parametrize("run", RUNS)
 def test_events_may_be_taken_together(run):
     together, apart = encoder_of(), encoder_of()
-    assert together.encode(*run) == b"".join([apart.encode(event) for event in run])
+    assert together.encode(run) == b"".join([apart.encode([event]) for event in run])
     assert together.close(kept=False) == apart.close(kept=False)
 
 
@@ -516,8 +516,8 @@ def message_of(pieces):
     up, out = upstream(), encoder_of()
     data = out.start()
     for piece in pieces:
-        data += b"".join([out.encode(event) for event in up.feed(piece)])
-    data += b"".join([out.encode(event) for event in up.close()])
+        data += b"".join([out.encode([event]) for event in up.feed(piece)])
+    data += b"".join([out.encode([event]) for event in up.close()])
     return checked(data + out.close(kept=False))
 
 
