@@ -13,7 +13,7 @@ from msgspec import UNSET, DecodeError, Struct, json
 from gateway.api.validation import too_long, wrong_type
 from gateway.errors import BadRequest, TooLarge
 
-_SLICE = 256 << 10  # bytes per step, which takes about a millisecond
+_SLICE = 128 << 10  # bytes per step, which takes half a millisecond; the heap has room for them
 _FOR_AN_ITEM = 8  # values per item
 _NUMBERS = 1_000_000  # in lists
 _ESCAPES = 8 << 20  # backslashes: decoding some of them takes 5 ns each
@@ -84,13 +84,16 @@ def _has_more(raw: bytes, marks: Sequence[bytes], most: int) -> bool:
     """Return True if more than this many bytes of it are such marks.
 
     The count is the length that `replace` removes, which takes a thirtieth of the time of `count` where marks are rare.
+    A slice without a mark, as of an image, is not copied.
     """
     found = 0
     for start in range(0, len(raw), _SLICE) if len(raw) > most else ():
-        piece = raw[start : start + _SLICE]
-        found += sum(len(piece) - len(piece.replace(mark, b"")) for mark in marks)
-        if found > most:
-            return True
+        end = start + _SLICE
+        if there := [mark for mark in marks if raw.find(mark, start, end) >= 0]:
+            piece = raw[start:end]
+            found += sum(len(piece) - len(piece.replace(mark, b"")) for mark in there)
+            if found > most:
+                return True
     return False
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api import chat
-from gateway.api.body import Counts, _counts, decode_body
+from gateway.api.body import _SLICE, Counts, _counts, decode_body
 from gateway.errors import BadRequest, TooLarge
 
 TEXTS = st.sampled_from(["", "a,b", '[{"', "\\", '\\"', "é,\n", '":', "x" * 40]) | st.text(max_size=9)
@@ -65,6 +65,13 @@ def test_counts_let_values_within_the_limit_pass(raw):
 def test_counts_refuse_values_beyond_the_limit(raw):
     with pytest.raises(TooLarge, match=r"more than 16 values \(8 times the gateway's"):
         Counts(items=2).check_raw(raw)
+
+
+def test_counts_find_values_between_long_texts_without_any():
+    text = b'"%b"' % (b"A" * (_SLICE + 9))
+    Counts(items=2).check_raw(elements(15, text))
+    with pytest.raises(TooLarge, match="more than 16 values"):
+        Counts(items=2).check_raw(elements(17, text))
 
 
 def test_counts_refuse_a_million_numbers():

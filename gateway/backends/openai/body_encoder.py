@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import json
 
-_STEP = 1 << 20  # characters of text; encoding them takes a few milliseconds
+_STEP = 1 << 16  # characters of text: the heap and the cache have room for them, and for what they are encoded to
 _TOGETHER = 100  # most list elements in one encoder call
 _DEEPEST = 8  # levels that may hold a large text: body, messages, message, content, part, its member, two more
 
