@@ -63,7 +63,7 @@ class Counts(Struct, frozen=True):
             if type(value) is list:
                 _check_list(value, name, self.items, "items")
                 for i, item in enumerate(value):
-                    if type(item) is dict:
+                    if type(item) is dict and list in map(type, item.values()):
                         self._check_parts(item, f"{name}[{i}]")
 
     def _check_parts(self, item: dict[str, Any], param: str) -> None:
