@@ -13,8 +13,7 @@ every family:
   is no call.
 - The closing tags of calls are dropped wherever they follow a call.  So is a code fence around calls.  Tags of a call
   with nothing inside are dropped before a call or the end of the text.
-- A server that sends a call itself may leave its tags in the text.  Opening tags at the end of the text before the call
-  are dropped, and closing tags right behind it or at the end of a text beside it.
+- A server that sends a call itself may leave its tags in the text; `stray_tags` drops those beside the call.
 """
 
 import re
@@ -200,8 +199,7 @@ class _MarkupParser:
 
     def _torn(self) -> ReadStep:
         """Drop the end of a closing tag right behind a call of the server, if another closing tag follows."""
-        may_be_torn = self._context.called and self._seeks and self._markup.after
-        if may_be_torn and (yield from self._read.take_literal(TORN)):
+        if self._context.called and self._seeks and self._markup.after and (yield from self._read.take_literal(TORN)):
             self._read.marker = TORN
             yield from self._closed_alone(fresh=True)
             self._begun = self._read.offset
