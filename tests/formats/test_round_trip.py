@@ -15,13 +15,13 @@ from support.encoders.turn import Call, Calls, Text, Thought, plain
 from support.format_events import calls, strings, text_events, untraced, written
 from support.format_literals import all_tags, tags
 from support.pipeline import cut, grammatical, singly
-from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, one_place, places, thorough
+from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, one_of, places, thorough
 
 SITUATIONS = json.loads((Path(__file__).parent / "situations.json").read_text())
 TOOLS = SITUATIONS["tools"]
 OFFERED = ParseContext(TOOLS)
 LONG = 10_000  # characters
-PLACES = 4  # cuts of a text in a thorough run
+PLACES = 4  # cuts of a text in a thorough run, unless it is long
 FULL = (
     "a whole turn",
     "text, then calls",
@@ -100,8 +100,9 @@ def with_parsed_arguments(events):
 
 
 def some_places(text):
-    """Return places of a text: one, or a few in even steps in a thorough run."""
-    return range(0, len(text), max(1, len(text) // PLACES - 1)) if thorough() else [one_place(text)]
+    """Return places of a text in even steps; one of them in a run that is not thorough."""
+    found = range(0, len(text), max(1, len(text) // (PLACES if len(text) < LONG else 1) - 1))
+    return found if thorough() else [one_of(found, text)]
 
 
 def check_cut_short(format, text, place, whole):

@@ -58,9 +58,9 @@ def places(length: int, *, everywhere: bool = False, most: int = 400) -> range:
     return range(Random(_Run.seed).randrange(step) if step > 1 else 0, length, step)
 
 
-def one_place(text: str) -> int:
-    """Return a place within a text, another one for each text and day."""
-    return Random(f"{_Run.seed} {text}").randrange(len(text))
+def one_of(places: range, text: str) -> int:
+    """Return one of the places of a text, another one for each text and day."""
+    return Random(f"{_Run.seed} {text}").choice(places)
 
 
 def examples(count: int) -> int:
