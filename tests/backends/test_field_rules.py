@@ -68,6 +68,10 @@ def test_field_rules_cover_every_field_of_the_api_for_every_kind():
     assert OPENAI.keys() == LOCAL.keys() == KNOWN == API.keys()
 
 
+def test_kind_that_embeds_messages_fetches_their_images():
+    assert all(kind.fetches for name, kind in KINDS.items() if ROWS[name].services.embeds_messages)
+
+
 def test_kind_rows_have_positions_of_their_own_and_are_kinds_of_the_config():
     assert [row.position for row in ROWS.values()] == [*range(len(KINDS))]
     assert tuple(KINDS) == get_args(KindName)

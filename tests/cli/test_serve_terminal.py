@@ -20,6 +20,13 @@ from support.pseudo_terminal import PseudoTerminal
 from support.upstream import CLOSE, HELLO, Upstream
 from support.wait import DEADLINE, until
 
+# Undoes a `nohup` of the tests, which the child would inherit.
+HEEDS_HANGUPS = """
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
 
 @contextmanager
 def serving_at_a_terminal(folder, *options, under=(), **env):
@@ -31,7 +38,8 @@ def serving_at_a_terminal(folder, *options, under=(), **env):
     env = {**inherited, "PYTHONPATH": str(Path(gateway.__file__).parents[1]), "TERM": "xterm", **env}
     null = subprocess.DEVNULL
     with closing(PseudoTerminal()) as terminal:
-        command = [*under, sys.executable, "-m", "gateway", "serve", "--port", "0", *options]
+        start = [sys.executable, "-c", HEEDS_HANGUPS, *under]
+        command = [*start, sys.executable, "-m", "gateway", "serve", "--port", "0", *options]
         with subprocess.Popen(command, stdin=null, stdout=null, stderr=terminal.theirs, env=env, cwd=folder) as child:
             terminal.child = child
             try:

@@ -131,7 +131,7 @@ class Attempts:
             _, *self._shorter = truncated_versions(self._request)
         if not self._shorter:
             return False
-        self._request = self._shorter.pop(0)
+        self._request = replace(self._shorter.pop(0), max_tokens=self._request.max_tokens)
         return True
 
     def _reduce_token_limit(self, problem: Problem) -> bool:
@@ -143,8 +143,6 @@ class Attempts:
             return False
         self._limit_reduced = True
         self._request = replace(self._request, max_tokens=smaller.max_tokens)
-        if self._shorter:
-            self._shorter = [replace(version, max_tokens=smaller.max_tokens) for version in self._shorter]
         self._warn("translated", self._limit_name)
         return True
 

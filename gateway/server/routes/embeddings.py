@@ -12,7 +12,7 @@ from gateway.api.embeddings import EmbeddingsRequest, parse_embeddings
 from gateway.api.vectors import response_pieces
 from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.backends.request_fields import convert_parts
-from gateway.server.fetch.attachments import inline_request_files, inline_request_images
+from gateway.server.fetch.attachments import inline_request_files
 from gateway.server.fetch.stored_files import StoredFileReader
 from gateway.server.routes import openapi
 from gateway.server.routes.model_services import ServiceEndpoint
@@ -46,10 +46,8 @@ class EmbeddingsEndpoint(ServiceEndpoint[EmbeddingsRequest]):
         """Return the request with the parts of messages that the backend takes."""
         if not (put.chat and backend.services.embeds_messages):
             return put
-        whole = put.chat
-        if not backend.kind.fetches:
-            whole = await inline_request_images(whole, http.app.state.config.images, ledger)
-        return replace(put, chat=replace(whole, messages=(*convert_parts(whole, backend.kind, ledger),)))
+        chat = put.chat  # the server fetches its images
+        return replace(put, chat=replace(chat, messages=(*convert_parts(chat, backend.kind, ledger),)))
 
     def pieces(self, data: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 - decoded JSON
         """Yield the JSON of a large response, without copies of its vectors."""
