@@ -15,6 +15,13 @@ _BUDGETED = re.compile(
     r"claude-(?:instant|[123]\b)|claude-(?:opus|sonnet|haiku)-4(?:[-.][0-5]\b|-20\d{6}|$)|^(?!.*claude)"
 )
 _BETWEEN = re.compile(r"claude-(?:opus|sonnet|haiku)-4[-.]6\b")  # takes the fields of both generations
+_BUDGETS: Mapping[str, int] = {
+    "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152,
+}  # fmt: skip
+DEFAULT_LIMIT = 32_000  # tokens of a response without a limit, as the API wants one
+_LEAST = 1024  # tokens; the API takes no smaller budget
+_LEAST_TOP_P = 0.95
+_ON = ("enabled", "adaptive", "between_tools")
 
 
 def needs_budget(model: str) -> bool:
@@ -35,15 +42,6 @@ def fitting_effort(level: str, model: str) -> str:
     if level == "minimal":
         return "low"
     return level if level != "xhigh" or chooses_itself(model) else "max"
-
-
-_BUDGETS: Mapping[str, int] = {
-    "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152,
-}  # fmt: skip
-DEFAULT_LIMIT = 32_000  # tokens of a response without a limit, as the API wants one
-_LEAST = 1024  # tokens; the API takes no smaller budget
-_LEAST_TOP_P = 0.95
-_ON = ("enabled", "adaptive", "between_tools")
 
 
 def thinking_fields(data: JsonObject, model: str, ledger: Warnings) -> JsonObject:

@@ -34,6 +34,9 @@ from gateway.server.observability.minute_counts import MinuteCounts
 
 _LONGEST = 2000  # characters of each text
 _VALUES = 20  # of a field that a request has several times
+_PRODUCT = re.compile(r"[^\s/]+(?:/[^\s/]+)?")
+_TO_BACKEND = ("renamed", "translated", "forwarded", "emulated")  # what the gateway did is seen in the upstream request
+_TOKEN_WARNINGS = ("usage", "input_tokens", "usage.reasoning_tokens")
 
 
 class TextChange(Struct, frozen=True):
@@ -98,11 +101,6 @@ def _values(data: Any, path: Sequence[str]) -> Iterator[Any]:  # noqa: ANN401 - 
 
 def _text(data: bytes) -> str:
     return data.decode(errors="replace")[:_LONGEST]
-
-
-_PRODUCT = re.compile(r"[^\s/]+(?:/[^\s/]+)?")
-_TO_BACKEND = ("renamed", "translated", "forwarded", "emulated")  # what the gateway did is seen in the upstream request
-_TOKEN_WARNINGS = ("usage", "input_tokens", "usage.reasoning_tokens")
 
 
 class ExchangeLink(Struct, frozen=True):

@@ -22,6 +22,11 @@ _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20,
 _TICKS = 5  # steps at most
 _LAST = 0.95  # of the axis: a label behind it would not fit
 _NARROWEST_BAR = 0.4  # percent
+_WIDTH, _HEIGHT = 600, 60  # of the picture
+_NARROWEST = 2.0
+_SHORTEST = 0.001  # seconds
+_NONE = "–"
+Facts = list[tuple[str, str]]  # names with their values
 
 
 class PhaseRow(Struct, frozen=True):
@@ -114,15 +119,6 @@ def _seconds(time: float) -> str:
     if time >= 1:
         return f"{time:.{2 if time < 10 else 1}f} s"
     return "< 1 ms" if 0 < time < _SHORT else f"{time * 1000:.0f} ms"
-
-
-_WIDTH, _HEIGHT = 600, 60  # of the picture
-_NARROWEST = 2.0
-_SHORTEST = 0.001  # seconds
-
-
-_NONE = "–"
-Facts = list[tuple[str, str]]  # names with their values
 
 
 class ExchangeWords(Struct, frozen=True):

@@ -49,6 +49,10 @@ from gateway.server.observability.usage_keeper import UsageKeeper
 from gateway.store.write_queue import WriteQueue
 
 _MAX_GROUPS = 64  # groups of errors, and of warnings, in a minute; more are counted in one
+_KEPT = 200  # finished requests
+_KEPT_FAILED = 50  # failed ones of them
+_MAX_RUNNING = 100  # running requests in a snapshot
+_BUILD: dict[LabelValues, list[float]] = {(__version__, platform.python_version()): [1.0]}
 
 
 class RequestHistory:
@@ -117,12 +121,6 @@ def _add_warnings(minute: MinuteCounts, one: RequestSnapshot) -> None:
         if key not in minute.warnings and len(minute.warnings) >= _MAX_GROUPS:
             key = code, ""
         minute.warnings[key] += times
-
-
-_KEPT = 200  # finished requests
-_KEPT_FAILED = 50  # failed ones of them
-_MAX_RUNNING = 100  # running requests in a snapshot
-_BUILD: dict[LabelValues, list[float]] = {(__version__, platform.python_version()): [1.0]}
 
 
 class RecentRequests:

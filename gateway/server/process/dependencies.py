@@ -16,6 +16,12 @@ from gateway.config import BackendSettings, Config
 from gateway.installation import missing_extras
 
 _AGAIN = 10.0  # seconds between two checks of a store that fails
+_log = logging.getLogger("gateway")
+_NO_BACKENDS = (
+    "the configuration has no backends, so the gateway serves no models; "
+    "list your model servers, for example backends: {gpu: {url: http://127.0.0.1:8000}}; "
+    "`gateway doctor --write` adds those on this machine"
+)
 
 
 class Dependency(Struct, frozen=True):
@@ -93,14 +99,6 @@ def static_checks(config: Config) -> Iterator[DependencyCheck]:
 
 def _shown(section: Any, key: str) -> str:  # noqa: ANN401 - each section
     return str(section.model_dump(mode="json")[key])
-
-
-_log = logging.getLogger("gateway")
-_NO_BACKENDS = (
-    "the configuration has no backends, so the gateway serves no models; "
-    "list your model servers, for example backends: {gpu: {url: http://127.0.0.1:8000}}; "
-    "`gateway doctor --write` adds those on this machine"
-)
 
 
 class DependencyWatch:

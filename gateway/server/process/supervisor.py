@@ -31,6 +31,7 @@ _spawn = multiprocessing.get_context("spawn")
 _TICK = 0.1  # seconds between two checks for signals
 _HANGUPS = [signal.SIGHUP] if sys.platform != "win32" else []
 _STREAMS = (0, 1, 2)  # standard input, output and error
+_WAITING = 2048  # connections in the listen queue
 
 
 class Supervisor:
@@ -213,9 +214,6 @@ def _cause(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "another program listens there, perhaps a gateway; stop it, or choose another port: --port N"
     return str(error.strerror).partition(" (while ")[0]
-
-
-_WAITING = 2048  # connections in the listen queue
 
 
 def open_listener(host: str, port: int) -> socket.socket:

@@ -32,6 +32,10 @@ _PROGRAM = str(Path(__file__).with_name("html_reader.py"))
 _SORT = FetchKind("page", "text/html, text/plain;q=0.9, application/pdf;q=0.8, */*;q=0.1", "")
 _HTML = ("text/html", "application/xhtml+xml")
 _GONE = "The page could not be fetched."
+_log = logging.getLogger("gateway")
+_decode_arguments = json.Decoder(dict[str, Any]).decode
+_FORBIDDEN = "This page was not opened: its domain is not among the allowed domains."
+_UNKNOWN = "This page was not opened: its address is neither in the user's messages nor in the search results."
 
 
 class WebPageFetcher:
@@ -85,12 +89,6 @@ async def _read(html: str, url: str) -> str:
     async with run_child(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as process:
         data, _ = await process.communicate(html.encode(errors="replace"))
     return data.decode()
-
-
-_log = logging.getLogger("gateway")
-_decode_arguments = json.Decoder(dict[str, Any]).decode
-_FORBIDDEN = "This page was not opened: its domain is not among the allowed domains."
-_UNKNOWN = "This page was not opened: its address is neither in the user's messages nor in the search results."
 
 
 class SearchService(Protocol):
