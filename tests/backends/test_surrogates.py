@@ -144,7 +144,7 @@ def test_surrogate_pair_over_two_deltas_is_one_character_under_each_cut(case, fo
     found = events_and_warnings([stream], format)
     assert ([*map(plain, found[0])], found[1]) == ([*map(plain, expected)], noted)
     assert found == events_and_warnings(singly(stream), format) == events_and_warnings([*frames, DONE], format)
-    for at in places(len(stream)):
+    for at in places(len(stream), most=len(stream)):
         assert events_and_warnings([stream[:at], stream[at:]], format) == found
 
 
