@@ -9,9 +9,12 @@ from gateway.formats.families import (
     auto,
     channels,
     expressions,
+    gemma,
+    harmony,
     headers,
     json_objects,
     key_value_tags,
+    minimax_m3,
     solar,
     special_tokens,
     xml_elements,
@@ -43,7 +46,10 @@ _FAMILIES = {
     **solar.ROWS,
     **headers.ROWS,
     **expressions.ROWS,
+    **gemma.ROWS,
+    **harmony.ROWS,
     **channels.ROWS,
+    **minimax_m3.ROWS,
 }
 FORMATS: Mapping[str, FormatSpec] = {
     "auto": FormatSpec(

@@ -1,10 +1,9 @@
-"""Families that write calls like Python, or in a dialect of JSON."""
+"""Families that write calls like Python."""
 
 from collections.abc import Mapping
 
 from gateway.formats.families.xml_elements import QWEN
 from gateway.formats.grammars import bare_json, json_calls
-from gateway.formats.grammars.gemma import GemmaCall
 from gateway.formats.grammars.pythonic import Pythonic
 from gateway.formats.markup import Markup
 from gateway.formats.parser import CallParser, ParseContext, ParserOutput, by_next_token
@@ -90,34 +89,5 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("olmo3",),
         signs=("<function_calls>", "</function_calls>"),
         differs="vLLM's result depends on how the text is cut; the gateway's result does not.",
-    ),
-    "gemma4": FormatSpec(
-        parse=Markup(
-            thoughts={"<|channel>thought": ("<channel|>",), "<|channel>": ("<channel|>",)},
-            calls={"<|tool_call>": GemmaCall(mark='<|"|>', end="<tool_call|>")},
-            after=("<tool_call|>", "<|tool_response>"),
-        ),
-        families="Gemma 4",
-        example=(
-            "<|channel>thought\nI should look.<channel|>"
-            '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>'
-        ),
-        special=True,
-        signs=("<|tool_call>call:", "<tool_call|>"),
-        differs=(
-            "SGLang makes one of two calls of the same tool.  A string whose second mark is missing ends at a brace "
-            "with the end of the call behind it, as in Ollama; so no string can hold these two."
-        ),
-    ),
-    "functiongemma": FormatSpec(
-        parse=Markup(
-            calls={"<start_function_call>": GemmaCall(mark="<escape>", end="<end_function_call>")},
-            after=("<end_function_call>", "<start_function_response>"),
-        ),
-        families="FunctionGemma",
-        example="<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>",
-        special=True,
-        signs=("<start_function_call>",),
-        differs="vLLM loses the last characters before a call if they come with its tag; the gateway loses none.",
     ),
 }

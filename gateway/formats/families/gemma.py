@@ -1,4 +1,4 @@
-"""Parse calls as Gemma writes them, in its own dialect of JSON:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+"""Families of Gemma, whose calls are a dialect of JSON:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 
 A string stands between marks and has no escapes.  The parser also accepts variants that models write:
 
@@ -17,8 +17,10 @@ from gateway.formats import lenient_json
 from gateway.formats.argument_types import escape_json_string
 from gateway.formats.grammars.json_calls import surplus
 from gateway.formats.markers import Markers
+from gateway.formats.markup import Markup
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.spec import FormatSpec
 
 _STRUCTURED = ("{", "[", '"', "'")  # beginnings of values that are no plain text
 _TEXT = frozenset({"string", "null"})
@@ -87,3 +89,36 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         if mark:
             put('"')
         return mark
+
+
+ROWS: Mapping[str, FormatSpec] = {
+    "gemma4": FormatSpec(
+        parse=Markup(
+            thoughts={"<|channel>thought": ("<channel|>",), "<|channel>": ("<channel|>",)},
+            calls={"<|tool_call>": GemmaCall(mark='<|"|>', end="<tool_call|>")},
+            after=("<tool_call|>", "<|tool_response>"),
+        ),
+        families="Gemma 4",
+        example=(
+            "<|channel>thought\nI should look.<channel|>"
+            '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>'
+        ),
+        special=True,
+        signs=("<|tool_call>call:", "<tool_call|>"),
+        differs=(
+            "SGLang makes one of two calls of the same tool.  A string whose second mark is missing ends at a brace "
+            "with the end of the call behind it, as in Ollama; so no string can hold these two."
+        ),
+    ),
+    "functiongemma": FormatSpec(
+        parse=Markup(
+            calls={"<start_function_call>": GemmaCall(mark="<escape>", end="<end_function_call>")},
+            after=("<end_function_call>", "<start_function_response>"),
+        ),
+        families="FunctionGemma",
+        example="<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>",
+        special=True,
+        signs=("<start_function_call>",),
+        differs="vLLM loses the last characters before a call if they come with its tag; the gateway loses none.",
+    ),
+}

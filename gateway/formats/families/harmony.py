@@ -1,4 +1,4 @@
-"""Parse the channels of gpt-oss: JSON, or code, for the tool that a header names.
+"""Families of gpt-oss, which write channels: JSON, or code, for the tool that a header names.
 
 Some servers leave out the special tokens:
 
@@ -11,13 +11,14 @@ Amazon Bedrock sends reasoning as text, between tags.  In a stream these stand a
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from gateway.formats.grammars.channels import CHANNEL, CONSTRAIN, MESSAGE, START, ChannelFormat, code
 from gateway.formats.grammars.json_calls import read_arguments
 from gateway.formats.markers import Markers
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.spec import FormatSpec
 from gateway.formats.text_buffer import Malformed
 
 _CHANNELS, _TO = ("analysis", "commentary", "final"), " to="
@@ -126,3 +127,39 @@ def _read_harmony_body(read: TextReader, emit: ParserOutput, context: ParseConte
         emit.tool_end()
         return ""
     return "" if read.ended else (yield from code(read, emit, context, name, _IN_CODE))
+
+
+ROWS: Mapping[str, FormatSpec] = {
+    "harmony": FormatSpec(
+        parse=harmony_format(),
+        families="gpt-oss",
+        first=(
+            "<|channel|>",
+            "<|start|>assistant",
+        ),
+        example=(
+            "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant<|channel|>commentary "
+            'to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris", "days": 3}<|call|>'
+        ),
+        aliases=("openai", "openai_gptoss", "gpt-oss"),
+        special=True,
+        signs=("<|channel|>analysis", "<|message|>"),
+        differs=(
+            "vLLM finds channels among tokens only, and nothing in text.  A server that leaves special tokens out "
+            "sends `analysis…assistantfinal…`; a text that begins so is read as the channels that it was.  Amazon "
+            "Bedrock sends reasoning as text between `<reasoning>` tags, in a stream around each piece; so it is read "
+            "if a text begins with one."
+        ),
+    ),
+    "llmjp_harmony": FormatSpec(
+        parse=harmony_format(spaced=True),
+        families="LLM-jp 4.1",
+        first=("<|channel|> ",),
+        example=(
+            "<|channel|> analysis<|message|> I should look.<|end|><|start|> assistant<|channel|> commentary "
+            'to=functions.get_weather <|constrain|> json<|message|> {"city": "Paris", "days": 3}<|call|>'
+        ),
+        special=True,
+        signs=("chat_format=llm-jp-harmony-v1",),
+    ),
+}

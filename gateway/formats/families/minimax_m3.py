@@ -1,4 +1,4 @@
-"""Parse calls whose arguments are nested elements, as MiniMax M3 writes them, here without its mark before each tag:
+"""The family of MiniMax M3, whose calls have nested elements as arguments, here without its mark before each tag:
 
     <invoke name="f"> <city>Paris</city> <tags> <item>a</item> <item>b</item> </tags> <at> <x>1</x> </at> </invoke>
 
@@ -27,8 +27,11 @@ from gateway.formats.argument_types import (
 )
 from gateway.formats.grammars.tag_parameters import Parameters
 from gateway.formats.markers import Markers
+from gateway.formats.markup import Markup
+from gateway.formats.markup_tags import THINK
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.spec import FormatSpec
 from gateway.formats.text_buffer import Malformed
 
 _SPACE, _INSIDE_TAG = re.compile(r"\s*"), re.compile(r"[^<>\n]*")
@@ -261,3 +264,27 @@ class _Members:
 def _one(values: list[list[str]]) -> str:
     texts = ["".join(value) for value in values]
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+_M3 = "]<]minimax[>["
+
+ROWS: Mapping[str, FormatSpec] = {
+    "minimax_m3": FormatSpec(
+        parse=Markup(
+            thoughts={"<mm:think>": ("</mm:think>",), **THINK},
+            calls={f"{_M3}<invoke name=": NestedCall(mark=_M3)},
+            before=(f"{_M3}<tool_call>", "<tool_call>"),
+            after=(f"{_M3}</invoke>", f"{_M3}</tool_call>"),
+        ),
+        families="MiniMax M3",
+        aliases=("minimax-m3",),
+        example=(
+            f"<mm:think>I should look.</mm:think>{_M3}<tool_call>\n"
+            f'{_M3}<invoke name="get_weather">{_M3}<city>Paris{_M3}</city>{_M3}<days>3{_M3}</days>{_M3}</invoke>\n'
+            f"{_M3}</tool_call>"
+        ),
+        special=True,
+        signs=(_M3, "<tool_call>"),
+        differs="vLLM passes a call on when it is complete; the gateway streams its strings.",
+    ),
+}
