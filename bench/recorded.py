@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from bench.core import NATIVE_TEXT
 from bench.figures import Figure
 from bench.relayed import begun_relay
-from gateway.server.observability.recording_writer import RecordingFolder, WriteOrder, packed
+from gateway.server.observability.recorder import RecordingFolder, WriteOrder, packed
 from gateway.server.observability.request_recorder import RequestRecorder
 
 _MOST = 0.4  # times a decoding: 1 µs if that takes 2.5

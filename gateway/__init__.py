@@ -12,7 +12,7 @@ Reading order, the path of one chunk (docs/explanation/architecture.md has it st
     transforms          filters for what a backend cannot do
     api                 body → request; events → chunks, response.* events or one body
     builtin_tools       tools that run at the gateway
-    request, errors, error_texts, warnings, warning_texts, config
+    request, errors, warnings, code_texts, config
                         the vocabulary that all share
     recording           the steps of one request, as a file
     routing             choice of backends, retries and queues

@@ -1,7 +1,6 @@
-"""Split bytes into payloads: server-sent events, lines, or one whole body.  Knows no JSON and no sockets."""
+"""Split bytes into payloads: server-sent events or lines.  Knows no JSON and no sockets."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from gateway.errors import UpstreamInvalid
@@ -146,28 +145,6 @@ class NDJSONDecoder(_FrameBuffer):
         """Yield the last line, if its line end is missing."""
         if line := self._joined(b"").strip():
             yield line
-
-
-@dataclass(slots=True, eq=False)
-class BodyBuffer:
-    """Collect one whole body, which is one payload and mostly arrives in one piece."""
-
-    _limit: int
-    _pieces: list[bytes] = field(default_factory=list)
-    _size: int = 0
-
-    def append(self, piece: bytes) -> None:
-        """Add a piece.  Raise FrameTooLong beyond the limit."""
-        self._size += len(piece)
-        if self._size > self._limit:
-            raise FrameTooLong("a body", self._limit)
-        self._pieces.append(piece)
-
-    def close(self) -> bytes:
-        """Return the whole body, and empty the buffer."""
-        whole, self._size = b"".join(self._pieces), 0
-        self._pieces.clear()
-        return whole
 
 
 def _payload(event: bytes) -> bytes:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sse import SSE, BodyBuffer, FrameTooLong, NDJSONDecoder
+from gateway.sse import SSE, FrameTooLong, NDJSONDecoder
 from support.pipeline import cut, singly
 from support.sse_streams import CASES, LINES
 
@@ -40,22 +40,6 @@ def test_sse_event_longer_than_the_limit_is_refused():
 
 def test_sse_limit_applies_to_each_event():
     assert payloads_of(singly(b"data: 45678\n\n") * 100, limit=13) == [b"45678"] * 100
-
-
-def test_whole_body_is_one_payload():
-    body = BodyBuffer(10)
-    body.append(b"01234")
-    body.append(b"56789")
-    assert body.close() == b"0123456789"
-    assert body.close() == b""
-
-
-def test_whole_body_longer_than_the_limit_is_refused():
-    for pieces in ([b"0123456789x"], singly(b"0123456789x")):
-        body = BodyBuffer(10)
-        with pytest.raises(FrameTooLong, match=r"^The backend sent a body larger than the limit of 10 bytes\.$"):
-            for piece in pieces:
-                body.append(piece)
 
 
 @pytest.mark.parametrize(("stream", "payloads"), LINES)

@@ -22,8 +22,7 @@ from gateway.replay.mock_backend import (
     recorded_calls,
     split_every,
 )
-from gateway.replay.outcome import Outcome, diff_outcomes, outcome_of
-from gateway.replay.runner import ENDPOINTS, ReplayOptions, replayed
+from gateway.replay.runner import ENDPOINTS, Outcome, ReplayOptions, diff_outcomes, outcome_of, replayed
 
 _ALL = ("status", "problem", "said", "usage", "ledger", "answer")
 _ELSEWHERE = ("problem", "said", "usage")  # to compare if the endpoint or the format differs

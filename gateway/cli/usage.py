@@ -40,15 +40,15 @@ def print_usage(
     from datetime import UTC, datetime
 
     from gateway.errors import BadRequest
-    from gateway.server.observability.usage_report import NOT_KEPT, parse_query, usage_report
-    from gateway.store import daily_usage
+    from gateway.server.observability.usage import NOT_KEPT, parse_query, usage_report
+    from gateway.store import usage_sums
 
     settings = read_settings(config)
     with exit_on_store_error():
         query = parse_query(since, until, by or (), datetime.now(UTC).date())
         if not settings.store.keeps_usage:
             raise BadRequest(NOT_KEPT)
-        rows = run_reading(settings, lambda db: daily_usage.read(db, *query.days, query.by))
+        rows = run_reading(settings, lambda db: usage_sums.read(db, *query.days, query.by))
     report = usage_report(query, rows or ())
     if as_json:
         from msgspec import json

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from gateway import transforms
 from gateway.backends.openai.decoder import ChatDecoder
@@ -11,7 +12,7 @@ from gateway.errors import Problem
 from gateway.events import Event, ExtraField, Usage
 from gateway.pipeline.normalizer import Normalizer
 from gateway.pipeline.tool_calls import ParserSettings
-from gateway.sse import SSE, BodyBuffer, FrameDecoder, FrameTooLong, NDJSONDecoder
+from gateway.sse import SSE, FrameDecoder, FrameTooLong, NDJSONDecoder
 from gateway.transforms import EventFilter
 
 _LOST = Problem(502, "The backend closed the connection before its response was complete.", "upstream_lost")
@@ -244,3 +245,25 @@ class UpstreamReader:
             return (raw,)
         events = self._normaliser.feed(raw)
         return transforms.apply_filters(self._filters, events) if self._filters else events
+
+
+@dataclass(slots=True, eq=False)
+class BodyBuffer:
+    """Collect one whole body, which is one payload and mostly arrives in one piece."""
+
+    _limit: int
+    _pieces: list[bytes] = field(default_factory=list)
+    _size: int = 0
+
+    def append(self, piece: bytes) -> None:
+        """Add a piece.  Raise FrameTooLong beyond the limit."""
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise FrameTooLong("a body", self._limit)
+        self._pieces.append(piece)
+
+    def close(self) -> bytes:
+        """Return the whole body, and empty the buffer."""
+        whole, self._size = b"".join(self._pieces), 0
+        self._pieces.clear()
+        return whole

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterator
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
+from gateway.code_texts import WarningDetail, describe
 from gateway.events import ToolCallStart
 from gateway.recording.chunk_run import ChunkRun
 from gateway.recording.entries import EndEntry, PreparedEntry, RoundEndEntry, UpstreamDataEntry
 from gateway.recording.recording import Recording
 from gateway.recording.redaction import redact_stream
-from gateway.warning_texts import WarningDetail, describe
 
 _PROMPT = 160  # characters that are shown
 _READ = 2000  # characters that are read, so that a secret at the end is seen as a whole

@@ -7,8 +7,7 @@ denies a retry.
 
 from gateway.routing.balancer import BackendLoad, Balancer, BalancerMember
 from gateway.routing.fair_queue import FairQueue, QueueEntry
-from gateway.routing.health import AttemptToken, Health
-from gateway.routing.retry_budget import RetryBudget
+from gateway.routing.health import AttemptToken, Health, RetryBudget
 
 __all__ = [
     "AttemptToken",

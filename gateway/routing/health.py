@@ -1,4 +1,4 @@
-"""A circuit breaker and a recent failure rate for one backend.
+"""A circuit breaker and a recent failure rate for one backend, and a budget for retries.
 
 Times are seconds of a monotonic clock.  A closed circuit admits all requests, an open one none.  A half-open circuit
 admits one request, the trial.  The trial closes the circuit, or opens it again for twice as long.  If a trial takes
@@ -18,6 +18,8 @@ _LONGEST = 30.0  # seconds of a pause, at most; the first is one
 _TRIAL = 2.0  # seconds until the next trial: a whole response may take minutes, too long for others to wait
 _JITTER = 0.2  # spreads the trials of many gateways
 _REST = 60.0  # seconds, at most, of a pause that a backend requires
+_PRICE = 5  # first attempts per retry
+_MAX = 10 * _PRICE  # the maximum of the balance of a RetryBudget, and its start
 _HALF_LIFE = 10.0  # seconds, of an outcome's weight
 _MEMORY = 60.0  # seconds after which an ejection counts as the first again
 
@@ -193,3 +195,22 @@ class Health:
     def _pause(self, times: int) -> float:
         jitter = 1 + _JITTER * (2 * self._random() - 1)
         return min(_LONGEST, 2.0 ** min(times - 1, 5)) * jitter
+
+
+class RetryBudget:
+    """A budget of 10 retries, and one more per 5 first attempts, so that a failing backend does not get ever more."""
+
+    def __init__(self) -> None:
+        self._saved = _MAX
+
+    def first(self) -> None:
+        """Count a first attempt."""
+        if self._saved < _MAX:
+            self._saved += 1
+
+    def again(self) -> bool:
+        """Spend a retry and return True; return False if the budget is used up."""
+        if self._saved < _PRICE:
+            return False
+        self._saved -= _PRICE
+        return True

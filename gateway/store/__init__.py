@@ -18,8 +18,7 @@ Reading order:
     chat_completions    stored chat completions
     idempotency_keys    repeated requests that get one response
     reasoning_memory    reasoning that clients do not send back
-    usage_counts        usage of keys and models, for limits
-    daily_usage         usage by key, model and day, for operators
+    usage_sums          usage of keys and models, by day for operators and by window for limits
     api_keys            API keys that commands and /admin/keys make
     audit_log           changes of these keys, and reloads
     files               files of tenants, and uploads, which are files that arrive in parts
@@ -45,7 +44,7 @@ __all__ = ["Database"]
 # Imported at first use: without stored data the gateway needs no SQLAlchemy (22 MB, 0.2 s).
 _WITH_SQL = (
     "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
-    "reasoning_memory", "item_lists", "usage_counts", "daily_usage", "api_keys", "audit_log",
+    "reasoning_memory", "item_lists", "usage_sums", "api_keys", "audit_log",
     "files", "blobs", "batches",
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ import jsonschema_rs
 import pytest
 
 from gateway import demo
-from gateway.backends.gbnf import schema_to_gbnf
+from gateway.backends.kinds.llamacpp import schema_to_gbnf
 
 NODE = {
     "type": "object",

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from gateway.cli.usage import usage_table
-from gateway.store import Database, daily_usage
+from gateway.store import Database, usage_sums
 from gateway.store.records import UsageSums
 from support.cli import config_writer, run
 
@@ -29,7 +29,7 @@ def usage(tmp_path):
 async def fill(url):
     store = Database(url)
     async with store.writing() as db:
-        await daily_usage.add(db, USAGE)
+        await usage_sums.add(db, USAGE)
     await store.close()
 
 

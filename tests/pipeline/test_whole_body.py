@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from gateway.events import Failure, Finish, Logprob, ReasoningDelta, TextDelta, ToolCallStart, Usage
 from gateway.formats.parser import ParseContext
 from gateway.pipeline.normalizer import Normalizer
+from gateway.pipeline.upstream_reader import BodyBuffer
+from gateway.sse import FrameTooLong
 from gateway.warnings import Warnings
-from support.pipeline import TOOLS, events_of, setting
+from support.pipeline import TOOLS, events_of, setting, singly
 
 LIKELY = Logprob("Hi", -0.5, None)
 CONTEXTS = [ParseContext(TOOLS), ParseContext({}, prefill="Hi", echoed=True), ParseContext({}, prefill="Hi")]
@@ -78,3 +80,19 @@ def test_whole_body_that_is_too_long_is_a_failure(pieces):
     [event] = events_of(cut, setting("native"), content_type="application/json", limit=64)
     assert isinstance(event, Failure)
     assert (event.problem.status, event.problem.code) == (502, "frame_too_long")
+
+
+def test_whole_body_is_one_payload():
+    body = BodyBuffer(10)
+    body.append(b"01234")
+    body.append(b"56789")
+    assert body.close() == b"0123456789"
+    assert body.close() == b""
+
+
+def test_whole_body_longer_than_the_limit_is_refused():
+    for pieces in ([b"0123456789x"], singly(b"0123456789x")):
+        body = BodyBuffer(10)
+        with pytest.raises(FrameTooLong, match=r"^The backend sent a body larger than the limit of 10 bytes\.$"):
+            for piece in pieces:
+                body.append(piece)

@@ -16,7 +16,7 @@ IMPURE = {
 ROWS = [
     ["errors"],
     ["warnings"],
-    ["warning_texts", "error_texts", "lazy_module"],
+    ["code_texts", "lazy_module"],
     ["events"],
     ["request"],
     ["sse", "backends", "formats", "routing"],

@@ -42,7 +42,7 @@ def test_reference_is_generated_from_the_code(path):
 
 def test_reference_of_errors_names_a_code_without_a_row(monkeypatch):
     monkeypatch.setattr(source, "error_codes", lambda: {"invalid_value", "invalid_moon"})
-    with pytest.raises(ValueError, match=r"rows for these codes to gateway/error_texts\.py: invalid_moon"):
+    with pytest.raises(ValueError, match=r"rows for these codes to gateway/code_texts\.py: invalid_moon"):
         errors.page()
 
 

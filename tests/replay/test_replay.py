@@ -29,8 +29,7 @@ from gateway.recording import (
 )
 from gateway.replay.mock_backend import MockBackend, recorded_calls, split_every
 from gateway.replay.mock_backend import join_chunks as in_one_piece
-from gateway.replay.outcome import Outcome, diff_outcomes, outcome_of
-from gateway.replay.runner import ReplayOptions, replayed
+from gateway.replay.runner import Outcome, ReplayOptions, diff_outcomes, outcome_of, replayed
 from gateway.server.upstream.model_metadata import LearnedMetadata
 from support.app import gateway
 from support.cli import run

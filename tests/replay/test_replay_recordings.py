@@ -5,8 +5,7 @@ import json
 import pytest
 
 from gateway.recording import ResponseDataEntry
-from gateway.replay.outcome import outcome_of
-from gateway.replay.runner import replayed
+from gateway.replay.runner import outcome_of, replayed
 from support.recorded_servers import EXCHANGES, SERVERS, golden_file
 from support.recordings import recording_of
 

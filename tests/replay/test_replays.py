@@ -5,8 +5,7 @@ import pytest
 from gateway.cli.replay import load_golden
 from gateway.recording import parse_recording
 from gateway.replay.mock_backend import join_chunks, split_every
-from gateway.replay.outcome import outcome_of
-from gateway.replay.runner import ReplayOptions, replayed
+from gateway.replay.runner import ReplayOptions, outcome_of, replayed
 from support.paths import TESTS
 
 FILES = sorted((TESTS / "replays").glob("*.jsonl"))

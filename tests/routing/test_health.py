@@ -1,13 +1,13 @@
-"""Test the circuit breaker of a backend and its memory of outcomes."""
+"""Test the circuit breaker of a backend, its memory of outcomes, and the budget for retries."""
 
 from math import inf, isclose
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.routing import AttemptToken, Health
+from gateway.routing import AttemptToken, Health, RetryBudget
 from support.sampling import examples
 
 
@@ -311,3 +311,40 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
+
+
+def spent(budget):
+    """Spend all retries and return their number."""
+    count = 0
+    while budget.again():
+        count += 1
+    return count
+
+
+def test_retry_budget_grants_ten_and_one_for_each_fifth_request():
+    budget = RetryBudget()
+    assert spent(budget) == 10
+    for _ in range(4):
+        budget.first()
+    assert not budget.again()
+    budget.first()
+    assert spent(budget) == 1
+
+
+def test_retry_budget_saves_at_most_ten():
+    budget = RetryBudget()
+    for _ in range(10_000):
+        budget.first()
+    assert spent(budget) == 10
+
+
+@given(st.lists(st.booleans(), max_size=400))
+def test_retry_budget_never_exceeds_ten_and_a_fifth_of_the_requests(retried):
+    budget, firsts, retries = RetryBudget(), 0, 0
+    for again in retried:
+        if again:
+            retries += budget.again()
+        else:
+            budget.first()
+            firsts += 1
+        assert retries <= 10 + 0.2 * firsts

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from starlette.responses import JSONResponse, StreamingResponse
 
-from gateway.backends.gbnf import schema_to_gbnf
+from gateway.backends.kinds.llamacpp import schema_to_gbnf
 from support.ollama import MADE, Ollama, Refusal, whole, written
 from support.threaded_gateway import listening, underneath
 

@@ -32,7 +32,7 @@ RETIRED = {"said", "told", "asked", "asks", "says", "heard", "spoken", "tells", 
 # By module: the names that users and their files know, so that they stay.
 PUBLIC = {
     "gateway/events.py": {"asked"},  # recordings have this member
-    "gateway/replay/outcome.py": {"said"},  # `gateway replay` prints this name
+    "gateway/replay/runner.py": {"said"},  # `gateway replay` prints this name
     "gateway/server/admin/overview_model.py": {"heard"},  # `/admin/overview` returns this member
     "gateway/server/observability/snapshot.py": {"asked"},  # `/admin/overview` returns this member
 }

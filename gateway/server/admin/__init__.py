@@ -4,8 +4,7 @@ overview_model   the types of the document                            ← start 
 overview         the current document, with the state of each backend in words
 first_run        what to paste into clients before the first request
 api_docs         the description of the API as a page
-hour             the last hour in it
-sparkline        the small charts of the overview
+hour             the last hour in it, and its small charts
 exchange_list    the requests of all workers, filtered
 exchange         all that is known of one request, and what its warnings are about
 exchange_times   its attempts and the parts of its output

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from gateway.error_texts import error_advice
+from gateway.code_texts import error_advice
 from gateway.errors import Problem
 from gateway.recording import EndEntry, Recording, ResponseDataEntry, UpstreamErrorEntry, redact_text
 from gateway.server.observability.access_log import error_code

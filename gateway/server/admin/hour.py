@@ -1,10 +1,14 @@
-"""Build the view of the last hour from the minutes of all workers."""
+"""Build the view of the last hour from the minutes of all workers, and draw its sparklines.
 
-from collections.abc import Collection, Iterable, Sequence
+A sparkline is the data of an SVG path in a box of 300 by 48, one step for each value.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import get_args
 
 from msgspec import Struct
 
+from gateway.code_texts import CODES, code_title
 from gateway.server.observability.minute_counts import (
     MINUTES,
     LatencyCounts,
@@ -13,12 +17,14 @@ from gateway.server.observability.minute_counts import (
     sum_counts,
     sum_groups,
 )
-from gateway.warning_texts import CODES, code_title
 from gateway.warnings import WarningCode
 
 _RECENT = 10  # minutes
 _MAX = 50  # groups of errors and of warnings
 _CODES: tuple[WarningCode, ...] = get_args(WarningCode)
+_WIDTH, _HEIGHT, _ROOM = 300.0, 48.0, 4.0  # room above the highest value
+Values = Sequence[float | None]
+_Point = tuple[float, float]
 
 
 class MinuteView(Struct, frozen=True):
@@ -170,3 +176,49 @@ def _warnings(counted: Iterable[MinuteCounts]) -> list[WarningCountView]:
         if other == code
     ]
     return sorted(views, key=lambda one: (one.severity != "warn", -one.count, one.code, one.model))[:_MAX]
+
+
+def line_path(values: Values, top: float) -> str:
+    """Return a line with gaps where there is no value.  top: the value at the upper edge."""
+    return " ".join(f"M{_joined(run if len(run) > 1 else _dash(*run))}" for run in _runs(values, top))
+
+
+def area_path(values: Values, top: float) -> str:
+    """Return the areas below the line."""
+    return " ".join(
+        f"M{_point((run[0][0], _HEIGHT))} {_joined(run)} {_point((run[-1][0], _HEIGHT))}z" for run in _runs(values, top)
+    )
+
+
+def bars_path(values: Values, top: float) -> str:
+    """Return a bar for each value above zero."""
+    return " ".join(
+        f"M{_point(point)}V{_HEIGHT:g}" for run in _runs([one or None for one in values], top) for point in run
+    )
+
+
+def _runs(values: Values, top: float) -> Iterator[list[_Point]]:
+    """Yield the points of neighboring values."""
+    run: list[_Point] = []
+    step = _WIDTH / max(1, len(values) - 1)
+    for number, value in enumerate(values):
+        if value is not None:
+            run.append((number * step, _HEIGHT - (_HEIGHT - _ROOM) * value / (top or 1)))
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _dash(point: _Point) -> list[_Point]:
+    """Return a short line that ends at a point without neighbors."""
+    return [(max(0.0, point[0] - 4), point[1]), point]
+
+
+def _point(point: _Point) -> str:
+    return f"{point[0]:.0f},{point[1]:.1f}"
+
+
+def _joined(run: Sequence[_Point]) -> str:
+    return " ".join(map(_point, run))

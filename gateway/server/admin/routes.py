@@ -20,6 +20,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 from starlette.responses import HTMLResponse, Response
 
 from gateway import __version__
+from gateway.code_texts import CODES, ENTRIES, code_title
 from gateway.config import InspectorSettings, has_open_pages
 from gateway.errors import BadRequest, NotFound
 from gateway.formats import format_names
@@ -29,6 +30,7 @@ from gateway.server.admin.exchange import conversation_view
 from gateway.server.admin.exchange_failure import has_failed
 from gateway.server.admin.exchange_list import exchange_filter, exchange_page
 from gateway.server.admin.exchange_view import exchange_view
+from gateway.server.admin.hour import area_path, bars_path, line_path
 from gateway.server.admin.inspector import (
     entries_page,
     find_exchange,
@@ -37,12 +39,10 @@ from gateway.server.admin.inspector import (
 from gateway.server.admin.overview import build_overview
 from gateway.server.admin.overview_model import Overview, WorkersView, format_duration
 from gateway.server.admin.recording_files import RecordingFiles
-from gateway.server.admin.sparkline import area_path, bars_path, line_path
 from gateway.server.admin.usage import read_usage_table
 from gateway.server.admin.usage_page import UsageTable
 from gateway.server.middleware.auth import authenticate
 from gateway.server.observability.recorder import SUMMARIES
-from gateway.warning_texts import CODES, ENTRIES, code_title
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -13,8 +13,8 @@ from gateway.config.models import model_prices
 from gateway.errors import NotFound
 from gateway.server.admin.usage_page import UsageTable, columns_of, parse_page_query, usage_table
 from gateway.server.middleware.auth import authenticate
-from gateway.server.observability.usage_report import NOT_KEPT, UsageQuery, parse_query, usage_report
-from gateway.store import daily_usage
+from gateway.server.observability.usage import NOT_KEPT, UsageQuery, parse_query, usage_report
+from gateway.store import usage_sums
 from gateway.store.records import UsageColumn, UsageSums
 
 router = APIRouter()
@@ -51,4 +51,4 @@ async def _read(
     """Return the sums of all requests that are over, those of this process too."""
     await app.state.telemetry.usage.flush()
     async with app.state.store.reading() as db:
-        return await daily_usage.read(db, *query.days, by)
+        return await usage_sums.read(db, *query.days, by)

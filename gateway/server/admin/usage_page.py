@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway.config.models import PriceSettings
 from gateway.errors import BadRequest
-from gateway.server.observability.usage_report import UsageQuery, parse_query, shown_value
+from gateway.server.observability.usage import UsageQuery, parse_query, shown_value
 from gateway.store.records import UsageColumn, UsageSums
 
 PERIODS = (7, 30, 90)  # days that the page offers

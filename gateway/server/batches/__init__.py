@@ -2,7 +2,6 @@
 
 Reading order:
 
-    line_request        the request of one line                                  ← start here
-    batch_run           one batch in one process: check, send lines, write files
+    batch_run           one batch in one process: check, send lines, write files  ← start here
     batch_manager       all batches of a process: claim, hold, stop
 """

@@ -1,6 +1,7 @@
 """Work on one batch in this process: check its lines, send them, and write its files.
 
-A line is finished once its result is in the store, in a transaction that also shows that this process holds the batch.
+A line is a request through the application.  It is finished once its result is in the store, in a transaction that
+also shows that this process holds the batch.
 """
 
 import asyncio
@@ -12,9 +13,9 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Scope
 
 from gateway.api.batches import (
     ENDED,
@@ -28,9 +29,9 @@ from gateway.api.batches import (
     read_line,
     response_line,
 )
-from gateway.server.batches.line_request import LineResponse, request_line
 from gateway.server.ids import new_id
 from gateway.server.jobs.log_writer import Lease
+from gateway.server.middleware.auth import BATCH_TENANT
 from gateway.server.worker_thread import apart, parsed
 from gateway.store import batches, blobs, files
 from gateway.store.database import Database
@@ -41,11 +42,92 @@ from gateway.store.write_queue import GroupCommit
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+_CANCELLED = 499
+_FOREVER = (429, 503)  # statuses that end with time alone
+_BRIEFLY = (500, 502, 504)
+_TRIES = 5  # of a request that gets one of these
+_LONGEST = 60  # seconds between two tries
 LINES = 16  # of a batch that are sent at a time
 _RESULTS = 32  # read at a time
 _EXPIRED = 500  # lines that are written at a time
 _GONE = "The input file '{}' was deleted or has expired."
 _FILES = (("output_file_id", True), ("error_file_id", False))
+
+
+class LineResponse(Struct, frozen=True):
+    """A response to a line.  body: JSON on one line; headers: their first values."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request in logs and traces."""
+        return self.headers.get(b"x-request-id", b"").decode()
+
+    def pause(self, tries: int) -> float | None:
+        """Return the seconds until the next try; None if the response is final.  tries: so far."""
+        if self.headers.get(b"x-should-retry") == b"false":
+            return None
+        if self.status in _FOREVER or (self.status in _BRIEFLY and tries < _TRIES):
+            wished = self.headers.get(b"retry-after", b"")
+            return min(int(wished) if wished.isdigit() else 2 ** min(tries - 1, 6), _LONGEST)
+        return None
+
+
+class _LineClient:
+    """The client of a request: it sends the body, and disconnects when it is told to."""
+
+    def __init__(self, body: bytes, left: asyncio.Event) -> None:
+        self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._left, self._pieces = left, list[bytes]()
+        self._status, self._headers = 0, dict[bytes, bytes]()
+
+    async def receive(self) -> Message:
+        """Return the body, then wait for the disconnect."""
+        if message := self._request:
+            self._request = None
+            return message
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Keep the response."""
+        if message["type"] == "http.response.start":
+            self._status, self._headers = message["status"], dict(message["headers"])
+        else:
+            self._pieces.append(message.get("body", b""))
+
+    def response(self) -> LineResponse | None:
+        """Return the response; None if the client disconnected before."""
+        body = b"".join(self._pieces)
+        if self._left.is_set() and (not body or self._status == _CANCELLED):
+            return None
+        return LineResponse(self._status, self._headers, json.format(body or b"null", indent=-1))
+
+
+async def request_line(app: ASGIApp, path: str, tenant: str, body: bytes, left: asyncio.Event) -> LineResponse | None:
+    """Return the response to a request of this tenant; None if `left` was set before."""
+    client = _LineClient(body, left)
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": headers,
+        "client": None,
+        "server": ("localhost", 80),
+        BATCH_TENANT: tenant,
+    }
+    await app(scope, client.receive, client.send)
+    return client.response()
 
 
 class BatchLost(Exception):

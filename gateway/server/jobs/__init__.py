@@ -6,8 +6,7 @@ subscribers follow from any process.  Reading order:
     job             one background response                                       ← start here
     log_writer      writes the logs of all jobs of a process together
     log_tail        the newest rows of a log, and the events for a subscriber
-    remote_log      the log of a job that runs in another process
     job_responses   the HTTP responses for the client of a job
-    job_manager     all jobs of a process: start, hold, cancel, end
+    job_manager     all jobs of a process: start, hold, cancel, end; and the logs of jobs of other processes
     recovery        jobs whose process has died
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gateway.errors import StoreFailed
-from gateway.store import usage_counts
+from gateway.store import usage_sums
 from gateway.store.database import Database
 from gateway.store.records import UsageSlot
 
@@ -202,7 +202,7 @@ async def _decided(db: "AsyncConnection", batch: list[_PendingCount]) -> list[tu
     total: Counter[UsageSlot] = Counter()
     for pending in batch:
         total.update(pending.amounts)
-    stored = await usage_counts.add_counts(db, total)
+    stored = await usage_sums.add_counts(db, total)
     now = {slot: amount - total[slot] for slot, amount in stored.items()}
     found = []
     for pending in batch:
@@ -214,5 +214,5 @@ async def _decided(db: "AsyncConnection", batch: list[_PendingCount]) -> list[tu
     if not any(fits for fits, _ in found):
         await db.rollback()
     elif surplus := {slot: now[slot] - amount for slot, amount in stored.items() if now[slot] != amount}:
-        await usage_counts.add_counts(db, surplus)
+        await usage_sums.add_counts(db, surplus)
     return found

@@ -6,8 +6,7 @@ metrics            the definitions of the metrics
 metrics_collector  records and backends to metric values
 metrics_store      metric values, shared between workers
 minute_counts      the counts of one minute, which add up over workers
-usage_keeper       usage by key, model and day, on its way to the store
-usage_report       the usage in the store, as a document
+usage              usage by key, model and day: on its way to the store, and as a document
 snapshot           the current and recent requests and backends of a worker
 logs               the log of a process, its formats and its request ids
 access_log         the entry of each request

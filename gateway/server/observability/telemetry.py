@@ -45,7 +45,7 @@ from gateway.server.observability.snapshot import (
     snapshot_request,
 )
 from gateway.server.observability.tracer import Tracer
-from gateway.server.observability.usage_keeper import UsageKeeper
+from gateway.server.observability.usage import UsageKeeper
 from gateway.store.write_queue import WriteQueue
 
 _MAX_GROUPS = 64  # groups of errors, and of warnings, in a minute; more are counted in one

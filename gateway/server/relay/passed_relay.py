@@ -14,8 +14,7 @@ from gateway.backends.pass_through import PassThroughRow
 from gateway.errors import BadRequest, GatewayError, Problem
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
-from gateway.server.http.client_connection import client_connection
-from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.client_connection import CancelOnDisconnect, client_connection
 from gateway.server.limits import RateLimitPermit
 from gateway.server.observability.request_record import record_of
 from gateway.server.observability.request_recorder import tee_lengths

@@ -16,7 +16,7 @@ from gateway.api.named_models import session_models
 from gateway.backends.openai.usage import usage_at_end
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamTimeout
 from gateway.events import Usage
-from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.client_connection import CancelOnDisconnect
 from gateway.server.http.request_reader import get_header
 from gateway.server.observability.request_recorder import tee_lengths
 from gateway.server.relay import response_headers

@@ -12,7 +12,7 @@ from starlette.types import Send
 from gateway import config
 from gateway.errors import CANCELLED, STOPPED
 from gateway.server.fetch import attachments
-from gateway.server.http.disconnect import CLIENT_DISCONNECTED, CancelOnDisconnect
+from gateway.server.http.client_connection import CLIENT_DISCONNECTED, CancelOnDisconnect
 from gateway.server.http.response_writer import EventStreamWriter, send_json
 from gateway.server.relay import response_headers
 from gateway.server.relay.attempts import Attempts

@@ -13,8 +13,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.api.files import form_params
 from gateway.config import ApiKey, Config
 from gateway.errors import NotFound, StoreFailed
-from gateway.server.http.client_connection import client_connection
-from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.client_connection import CancelOnDisconnect, client_connection
 from gateway.server.http.form import least_file_size, read_file_form
 from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id

@@ -26,7 +26,7 @@ from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInv
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
 from gateway.server.handler import ModelRequestHandler
-from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.client_connection import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
 from gateway.server.http.response_writer import JsonBytesResponse, JsonPiecesResponse
 from gateway.server.limits import RateLimiter, RateLimitPermit

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.errors import Problem
 from gateway.server.handler import ModelRequestHandler
-from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.client_connection import CancelOnDisconnect
 from gateway.server.websocket.messages import (
     CreateMessage,
     InvalidMessage,

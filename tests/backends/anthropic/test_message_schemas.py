@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.backends.anthropic.schemas import fitting_schema, has_open_objects, input_schema
+from gateway.backends.anthropic.request_body import fitting_schema, has_open_objects, input_schema
 
 CLOSED = {"additionalProperties": False}
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}

@@ -6,7 +6,7 @@ import json
 import pytest
 from msgspec import to_builtins
 
-from gateway.error_texts import error_advice
+from gateway.code_texts import error_advice
 from gateway.errors import Problem
 from gateway.events import Finish, TextDelta, ToolArgsDelta, ToolCallStart, Usage
 from gateway.recording import (

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from gateway.code_texts import describe
 from gateway.pipeline.format_mismatch import FormatGuess
 from gateway.recording import ExchangeSummary, RecordedResponse
 from gateway.recording.response import RecordedChoice
 from gateway.server.admin.exchange_failure import FailureView
 from gateway.server.admin.exchange_times import AttemptTimes, ExchangeTimes
 from gateway.server.admin.exchange_verdict import request_verdict, response_verdict
-from gateway.warning_texts import describe
 
 DONE = ExchangeSummary(
     id="1", started="", endpoint="/v1/chat/completions", model="m", backend="up", format="auto", live=False, status=200,

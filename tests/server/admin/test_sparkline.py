@@ -1,6 +1,6 @@
 """Test the paths of sparklines: lines with gaps, areas and bars."""
 
-from gateway.server.admin.sparkline import area_path, bars_path, line_path
+from gateway.server.admin.hour import area_path, bars_path, line_path
 
 
 def test_sparkline_of_counts_spans_the_box():

@@ -10,8 +10,7 @@ from sqlalchemy import update
 from gateway.api.batches import Batch
 from gateway.config.stored_keys import StoredApiKey
 from gateway.routing import FairQueue
-from gateway.server.batches.batch_run import BatchRun
-from gateway.server.batches.line_request import LineResponse
+from gateway.server.batches.batch_run import BatchRun, LineResponse
 from gateway.store import batches as stored_batches
 from gateway.store import tables
 from gateway.store.file_store import CHUNK

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import select, update
 
 from gateway.errors import StoreFailed
+from gateway.server.jobs.job_manager import RemoteLog
 from gateway.server.jobs.log_tail import LogTail, subscribe
 from gateway.server.jobs.log_writer import JobContext, JobLost, Lease, LogWriter
 from gateway.server.jobs.recovery import DIED, fail_job, recover_job
-from gateway.server.jobs.remote_log import RemoteLog
 from gateway.store import event_logs
 from gateway.store import jobs as all_jobs
 from gateway.store import responses as all_responses

@@ -17,7 +17,7 @@ from gateway.errors import RateLimited, StoreFailed
 from gateway.request import Request, Tool
 from gateway.server.limits import RateLimiter, counters, estimate_tokens
 from gateway.server.limits.rate_windows import RateLimit
-from gateway.store import Database, usage_counts
+from gateway.store import Database, usage_sums
 from gateway.store.expiry import expire
 from gateway.store.records import UsageSlot
 from gateway.store.tables import uses as table
@@ -503,14 +503,14 @@ async def test_limit_slot_is_freed_when_admission_raises(limits):
 async def test_limit_store_sums_amounts_by_key_and_window(store, name):
     one, next_one, other = UsageSlot(name, 0, 120), UsageSlot(name, 60, 180), UsageSlot("other", 0, 120)
     async with store.writing() as db:
-        assert await usage_counts.add_counts(db, {one: 5, next_one: 0}) == {one: 5, next_one: 0}
-        assert await usage_counts.add_counts(db, {other: 1, next_one: 7, one: -2}) == {other: 1, next_one: 7, one: 3}
+        assert await usage_sums.add_counts(db, {one: 5, next_one: 0}) == {one: 5, next_one: 0}
+        assert await usage_sums.add_counts(db, {other: 1, next_one: 7, one: -2}) == {other: 1, next_one: 7, one: 3}
 
 
 async def test_limit_store_sweeps_old_windows(store):
     old, new = UsageSlot("k", 0, 120), UsageSlot("k", 60, 180)
     async with store.writing() as db:
-        await usage_counts.add_counts(db, {old: 5, new: 7})
+        await usage_sums.add_counts(db, {old: 5, new: 7})
     await expire(store, 121, 0, 0)
     async with store.reading() as db:
         assert [*await db.execute(select(table.c.start, table.c.amount))] == [(60, 7)]

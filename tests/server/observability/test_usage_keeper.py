@@ -7,10 +7,10 @@ import pytest
 
 from gateway.errors import StoreFailed
 from gateway.events import Usage
-from gateway.server.observability import usage_keeper
+from gateway.server.observability import usage
 from gateway.server.observability.request_record import RequestRecord
-from gateway.server.observability.usage_keeper import UsageKeeper
-from gateway.store import Database, daily_usage
+from gateway.server.observability.usage import UsageKeeper
+from gateway.store import Database, usage_sums
 from gateway.store.records import UsageSums
 from support.wait import until
 
@@ -20,8 +20,8 @@ DAY = 86_400
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Write without a pause."""
-    monkeypatch.setattr(usage_keeper, "_EVERY", 0)
-    monkeypatch.setattr(usage_keeper, "_AGAIN", 0)
+    monkeypatch.setattr(usage, "_EVERY", 0)
+    monkeypatch.setattr(usage, "_AGAIN", 0)
 
 
 class Writes:
@@ -53,7 +53,7 @@ def store(monkeypatch):
     async def add(batch, usage):
         batch.append(usage)
 
-    monkeypatch.setattr(daily_usage, "add", add)
+    monkeypatch.setattr(usage_sums, "add", add)
     return Writes()
 
 
@@ -174,7 +174,7 @@ async def test_usage_that_no_store_takes_is_reported_at_the_end(store, caplog):
 
 
 async def test_usage_does_not_delay_the_end_for_long(store, caplog, monkeypatch):
-    monkeypatch.setattr(usage_keeper, "_LAST", 0.01)
+    monkeypatch.setattr(usage, "_LAST", 0.01)
     keeper = UsageKeeper()
     store.gate.clear()
     async with keeper.writing_to(store):
@@ -195,7 +195,7 @@ async def test_usage_that_a_store_refuses_is_dropped(store, caplog):
 
 
 async def test_usage_in_memory_is_bounded(store, caplog, monkeypatch):
-    monkeypatch.setattr(usage_keeper, "_MAX", 2)
+    monkeypatch.setattr(usage, "_MAX", 2)
     keeper, store.failure = UsageKeeper(), down()
     async with keeper.writing_to(store):
         for key in "abcda":
@@ -250,4 +250,4 @@ async def test_usage_of_several_processes_adds_up(store_url):
                 finish(keeper)
             await asyncio.gather(*(keeper.flush() for keeper in keepers))
         async with stores[0].reading() as db:
-            assert await daily_usage.read(db, 0, 0, ["key"]) == [(("ci",), UsageSums(15, 150, 60, 75, 7500))]
+            assert await usage_sums.read(db, 0, 0, ["key"]) == [(("ci",), UsageSums(15, 150, 60, 75, 7500))]

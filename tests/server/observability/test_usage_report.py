@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.server.observability.usage_report import UsageQuery, parse_query, usage_report
+from gateway.server.observability.usage import UsageQuery, parse_query, usage_report
 from gateway.store.records import UsageSums
 
 TODAY = date(2026, 3, 1)

@@ -9,7 +9,7 @@ from gateway.config import StoreSettings
 from gateway.server.app import create_app
 from gateway.server.observability.telemetry import Telemetry
 from gateway.server.process.worker import AppReloader
-from gateway.store import daily_usage
+from gateway.store import usage_sums
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, running, settings
 from support.gateway_process import process
 from support.serve_process import workers_of
@@ -28,7 +28,7 @@ TOKENS = "input_tokens", "cached_tokens", "output_tokens"
 async def usage_in(store):
     """Return requests and tokens by key and model, and the seconds of all."""
     async with store.reading() as db:
-        found = await daily_usage.read(db, 0, int(now()) // DAY, ["key", "model"])
+        found = await usage_sums.read(db, 0, int(now()) // DAY, ["key", "model"])
     seconds = sum(sums.milliseconds for _, sums in found) / 1000
     return {place: (sums.requests, *(getattr(sums, name) for name in TOKENS)) for place, sums in found}, seconds
 
@@ -75,7 +75,7 @@ async def test_usage_is_counted_on_the_day_of_its_end(store_url, store):
     async with gateway(HELLO, **kept_in(store_url)) as site:
         await site.chat()
     async with store.reading() as db:
-        (((day,), sums),) = await daily_usage.read(db, first, int(now()) // DAY, ["day"])
+        (((day,), sums),) = await usage_sums.read(db, first, int(now()) // DAY, ["day"])
     assert first <= day <= int(now()) // DAY and sums.requests == 1
 
 

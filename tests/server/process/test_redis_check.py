@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.server.process.redis_check import redis_problem
+from gateway.server.process.dependencies import redis_problem
 from support.cli import closing_server
 from support.ports import free_port
 

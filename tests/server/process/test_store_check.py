@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from gateway.server.process.store_check import rights_problem, store_problem
+from gateway.server.process.dependencies import rights_problem, store_problem
 from gateway.store import Database
 from support.cli import closing_server
 from support.ports import free_port

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.server.relay.hedge import HedgeCall, HedgedCall
+from gateway.server.relay.attempts import HedgeCall, HedgedCall
 from support.app import problem
 from support.backends import fleet
 from support.sse import text_of

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event
 
 from gateway.cli import main
 from gateway.server.batches import batch_manager
-from gateway.server.jobs import job_manager, remote_log
+from gateway.server.jobs import job_manager
 from gateway.server.jobs.log_writer import SECONDS, Lease
 
 options = json.loads(sys.argv.pop(1))
@@ -35,5 +35,5 @@ if "statements" in options:
 for manager in (job_manager, batch_manager):
     manager._HELD, manager._ORPHANS = 0.1, 1
     manager.Lease = partial(Lease, seconds=options.get("lease", SECONDS))
-remote_log._SELDOM = options.get("looks", 600)
+job_manager._SELDOM = options.get("looks", 600)
 main.main()

@@ -1,6 +1,6 @@
 """Generate docs/reference/errors.md: the codes of errors, with their statuses and remedies."""
 
-from gateway.error_texts import CLIENT_ERRORS, SERVER_ERRORS, ErrorRow
+from gateway.code_texts import CLIENT_ERRORS, SERVER_ERRORS, ErrorRow
 from support.reference import source
 
 _HEAD = """\
@@ -22,7 +22,7 @@ def page() -> str:
     """Return the whole page in Markdown.  Raises ValueError for a code of the source that has no row."""
     known = {code for _, code, _ in (*CLIENT_ERRORS, *SERVER_ERRORS)}
     if missing := source.error_codes() - known:
-        raise ValueError(f"add rows for these codes to gateway/error_texts.py: {', '.join(sorted(missing))}")
+        raise ValueError(f"add rows for these codes to gateway/code_texts.py: {', '.join(sorted(missing))}")
     return "".join(
         [_HEAD, *_table("Errors of requests", CLIENT_ERRORS), "\n", *_table("Errors of servers", SERVER_ERRORS), _TAIL]
     )

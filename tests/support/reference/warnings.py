@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from gateway.warning_texts import CODES, ENTRIES
+from gateway.code_texts import CODES, ENTRIES
 from gateway.warnings import WarningCode
 from support.reference import source
 

@@ -1,10 +1,10 @@
-"""Test that warnings are described in words: each code, frequent subjects, and entries that are not known."""
+"""Test that warnings and errors are described in words: each code, frequent subjects, and what is not known."""
 
 from typing import get_args
 
 import pytest
 
-from gateway.warning_texts import CODES, ENTRIES, WarningDetail, code_title, describe
+from gateway.code_texts import CODES, ENTRIES, WarningDetail, code_title, describe, error_advice
 from gateway.warnings import WarningCode
 
 
@@ -44,3 +44,15 @@ def test_warning_of_an_unknown_code_is_described_by_itself():
 
 def test_warning_title_of_a_code_names_no_subject():
     assert code_title("dropped") == "Parts left out"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (503, "model_loading", "loads the model"),
+        (502, "own_code", "its log says why"),
+        (400, "own_code", "breaks a rule"),
+    ],
+)
+def test_error_advice_is_about_the_code_or_the_sort_of_error(status, code, words):
+    assert words in error_advice(status, code)

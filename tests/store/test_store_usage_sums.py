@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.store import Database, daily_usage
+from gateway.store import Database, usage_sums
 from gateway.store.records import UsageSums
 
 ALL = ("day", "key", "model")
@@ -18,12 +18,12 @@ USAGE = {
 
 async def add(store, usage):
     async with store.writing() as db:
-        await daily_usage.add(db, usage)
+        await usage_sums.add(db, usage)
 
 
 async def read(store, *by, first=0, last=100):
     async with store.reading() as db:
-        return await daily_usage.read(db, first, last, by)
+        return await usage_sums.read(db, first, last, by)
 
 
 async def test_daily_usage_is_read_as_it_was_added(store):

@@ -1,4 +1,7 @@
-"""Usage by key, model and day: all processes that share the store add to the same rows."""
+"""Usage of keys and models: sums by day for operators, and counts by time windows for limits.
+
+All processes that share the store add to the same rows.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -9,8 +12,8 @@ from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.engines import upserts
-from gateway.store.records import UsageColumn, UsagePlace, UsageSums
-from gateway.store.tables import daily_usage
+from gateway.store.records import UsageColumn, UsagePlace, UsageSlot, UsageSums
+from gateway.store.tables import as_stored, daily_usage, uses
 
 _PLACE: tuple[UsageColumn, ...] = get_args(UsageColumn)
 _SUMS = UsageSums.__struct_fields__
@@ -48,3 +51,23 @@ def _grouped(by: tuple[UsageColumn, ...]) -> Select[Any]:
         .where(daily_usage.c.day.between(bindparam("first"), bindparam("last")))
         .group_by(*columns)
     )
+
+
+def _adding_counts(insert: Any) -> Any:  # noqa: ANN401 - of a dialect
+    sums = {"amount": uses.c.amount + insert.excluded.amount}
+    added = insert.on_conflict_do_update(index_elements=("key", "start"), set_=sums)
+    return added.returning(uses.c.key, uses.c.start, uses.c.amount)
+
+
+_ADD_COUNTS = upserts(uses, _adding_counts)
+
+
+async def add_counts(db: AsyncConnection, amounts: Mapping[UsageSlot, int]) -> dict[UsageSlot, int]:
+    """Add to the counts and return the new counts; no other process changes them before the transaction ends."""
+    slots = sorted(amounts)  # the same order in all processes, against deadlocks
+    rows = [
+        {"key": slot.key, "start": slot.start, "amount": amounts[slot], "valid_until": slot.until} for slot in slots
+    ]
+    found = await db.execute(_ADD_COUNTS[db.dialect.name], rows)
+    counts = {(key, start): amount for key, start, amount in found}
+    return {slot: counts[as_stored(slot.key), slot.start] for slot in slots}
