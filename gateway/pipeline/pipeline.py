@@ -131,7 +131,7 @@ class Pipeline:
     ) -> None:
         self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
         self._localize = localize
-        self._spent = _NOTHING  # of the rounds before
+        self._spent: Usage | None = None  # of the rounds before
         self._counted: Usage | None = None  # of this round, once the backend has sent it
         self._running = False
         self._started = False
@@ -140,11 +140,10 @@ class Pipeline:
         self.round_has_content = False
         self.problem: Problem | None = None
 
-    def start(self) -> list[PipelineAction]:
+    def start(self) -> None:
         """Start a round."""
         self.problem, self._counted, self._running, self.round_has_content = None, None, True, False
         self._upstream, self.lone = self._open_round(self._request), None
-        return [StartCall(self._request)]
 
     @property
     def prefilled(self) -> int:
@@ -153,12 +152,12 @@ class Pipeline:
 
     def add_usage(self, usage: Usage) -> None:
         """Count usage before the first round, such as that of a compaction."""
-        self._spent += usage
+        self._spent = _with(self._spent, usage)
 
     @property
     def usage(self) -> Usage:
         """The tokens so far; estimated if a round goes on or broke off before the backend counted them."""
-        return self._spent + self._round_usage if self._running else self._spent
+        return _with(self._spent, self._round_usage) if self._running else self._spent or _NOTHING
 
     @property
     def _round_usage(self) -> Usage:
@@ -232,11 +231,12 @@ class Pipeline:
         failed_without_content = self.problem if not self.round_has_content else None
         # Without content, tokens that the backend did not count are not estimated.
         if used := self._counted if failed_without_content else self._round_usage:
-            self._spent += used
+            self._spent = _with(self._spent, used)
         self._counted, self._running = None, False
         if not self.problem and (request := self._again()):
             self._request = request
-            return [SendBytes(last), *self.start()]
+            self.start()
+            return [SendBytes(last), StartCall(request)]
         if failed_without_content:
             return [SendBytes(last), RoundFailed(failed_without_content)]
         return self._finish_response(last)
@@ -286,9 +286,14 @@ class Pipeline:
         """Encode an event other than content."""
         if isinstance(event, Usage):
             self._counted = event
-            return self._endpoint.encode((self._spent + event,))
+            return self._endpoint.encode((_with(self._spent, event),))
         if isinstance(event, Failure):
             self.problem, self.lone = event.problem, None
             return b""
         output = self._endpoint.encode((event,))
         return output and self.begin_response() + output
+
+
+def _with(spent: Usage | None, usage: Usage) -> Usage:
+    """Return the usage with that of the rounds before."""
+    return spent + usage if spent else usage

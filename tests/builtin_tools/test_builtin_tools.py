@@ -107,9 +107,11 @@ class PureSite:
 
     def run(self):
         """Return all bytes that the client gets."""
-        actions = self.turn.start()
-        while any(isinstance(action, StartCall) for action in actions):
+        self.turn.start()
+        goes_on = True
+        while goes_on:
             actions = self._between() if self.loop.running else self._model()
+            goes_on = any(isinstance(action, StartCall) for action in actions)
         if any(isinstance(action, StoreResponse) for action in actions):
             self._take(self.turn.kept(well=True))
         return self.sent

@@ -101,6 +101,8 @@ class ModelRequest(ABC):
 
     def usage(self) -> Usage:
         """Return the usage so far."""
+        if len(self.pipelines) == 1:
+            return self.pipelines[0].usage
         return sum([pipeline.usage for pipeline in self.pipelines], _NO_USAGE)
 
     def used_tokens(self) -> int:
