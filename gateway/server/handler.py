@@ -25,7 +25,7 @@ from gateway.server.conversations.stored_context import StoredContext
 from gateway.server.http.client_connection import scope_without_connection
 from gateway.server.http.memory import Room
 from gateway.server.http.paths import corrected, roots
-from gateway.server.http.request_reader import header_dict, read_body
+from gateway.server.http.request_reader import arrived_body, header_dict, read_body
 from gateway.server.jobs.job_manager import JobManager
 from gateway.server.jobs.job_responses import JobResponder
 from gateway.server.limits import RateLimiter, estimate_tokens, with_anthropic_headers
@@ -251,6 +251,9 @@ class ModelEndpoint:
         try:
             http = HttpRequest(scope, receive, send)
             key = await self._authenticator.authenticate(http)
+            if (small := arrived_body(http, self._max_body)) is not None:
+                await self._handle_once(IncomingRequest(http, small, key), send)
+                return
             with Room(self._concurrency.buffers, self._max_memory) as room:
                 incoming = IncomingRequest(http, await read_body(http, self._max_body, room), key)
                 await self._handle_once(incoming, send)

@@ -155,6 +155,18 @@ def room_of(request: Request) -> Room:
     return Room(state.buffers, state.config.limits.memory_bytes)
 
 
+def arrived_body(request: Request, limit: int) -> bytes | None:
+    """Take a small body that has arrived with its headers, as most have; return None for any other.
+
+    `read_body` reads these.
+    """
+    headers = header_dict(request.scope)
+    length = headers.get(b"content-length")
+    if not length or int(length) > min(limit, FREE) or b"content-encoding" in headers:
+        return None
+    return client_connection(request.scope).take_body()
+
+
 async def read_body(request: Request, limit: int, room: Room) -> bytes:
     """Read and decode the body within its limit, which holds for the sent and for the decoded bytes.
 

@@ -10,8 +10,9 @@ from fastapi import Request
 
 from gateway.errors import UpstreamUnavailable
 from gateway.server.http import memory
+from gateway.server.http.client_connection import ClientConnection, set_client_connection
 from gateway.server.http.memory import Buffers, Room
-from gateway.server.http.request_reader import read_body
+from gateway.server.http.request_reader import arrived_body, read_body
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.upstream import HELLO, paused
 from support.wait import until
@@ -38,6 +39,38 @@ async def test_buffers_give_room_in_the_order_of_the_requests():
     store.give(60)
     await asyncio.gather(first, second)
     assert (order, store.taken) == (["first", "second"], 0)
+
+
+class ArrivedConnection(ClientConnection):
+    """A connection whose request has arrived whole."""
+
+    def take_body(self):
+        return b"{}"
+
+
+SMALL = str(memory.FREE)
+
+
+@pytest.mark.parametrize(
+    ("headers", "limit", "taken"),
+    [
+        ({"content-length": SMALL}, memory.FREE, True),
+        ({"content-length": SMALL}, memory.FREE - 1, False),
+        ({"content-length": str(memory.FREE + 1)}, 2 * memory.FREE, False),
+        ({"content-length": SMALL, "content-encoding": "gzip"}, memory.FREE, False),
+        ({}, memory.FREE, False),
+    ],
+)
+def test_only_a_small_body_of_known_length_is_taken_without_room(headers, limit, taken):
+    fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "headers": fields}
+    set_client_connection(scope, ArrivedConnection())
+    assert arrived_body(Request(scope), limit) == (b"{}" if taken else None)
+
+
+def test_small_body_that_has_not_arrived_is_left_to_be_read():
+    scope = {"type": "http", "headers": [(b"content-length", b"2")]}
+    assert arrived_body(Request(scope), memory.FREE) is None
 
 
 async def test_buffers_do_not_count_small_bodies():
