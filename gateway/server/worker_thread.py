@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-_LARGE = 256 << 10  # bytes of a body that takes at worst some 20 ms to parse
+LARGE = 256 << 10  # bytes of a body that takes at worst some 20 ms to parse
 MANY = 200  # items of an input that take some 10 ms to parse
 
 # Seconds after which Python hands the interpreter's lock on.  The event loop takes it for each callback of a turn.
@@ -44,4 +44,4 @@ def later(work: Callable[[], object]) -> None:
 
 async def parsed(parse: Callable[..., _T], raw: str | bytes, *args: object) -> _T:
     """Parse a body, a large one in the thread; return the result and raise the errors of `parse`."""
-    return parse(raw, *args) if len(raw) < _LARGE else await apart(parse, raw, *args)
+    return parse(raw, *args) if len(raw) < LARGE else await apart(parse, raw, *args)

@@ -25,7 +25,7 @@ from gateway.server.observability.request_record import StreamTiming, record_of
 from gateway.server.observability.request_recorder import RecordedPipeline, record_rounds
 from gateway.server.relay import response_headers, token_limit
 from gateway.server.relay.compaction_request import SummaryRequest
-from gateway.server.relay.model_request import ModelRequest
+from gateway.server.relay.model_request import CompactionPlan, ModelRequest
 from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy, Target
 from gateway.server.relay.round_builder import goes_as_sent
@@ -141,7 +141,7 @@ class HedgedCall:
 
 
 class Attempts:
-    """The attempts at one response: `begin`, then `open_pipeline`.
+    """The attempts at one response: `begin`, then `plan_summary` if a compaction may be due, then `open_pipeline`.
 
     The relay takes `next_call` for each round, and `call_after_failure` for another attempt.
     """
@@ -168,13 +168,14 @@ class Attempts:
         self._warn_of_fallback()
         await self._build_next_round(target.route)
 
-    async def open_pipeline(self) -> Pipeline:
+    async def plan_summary(self, plan: CompactionPlan) -> None:
+        """Decide whether a summary of the earlier messages comes before the response."""
+        tokens = plan.threshold and await count_input_tokens(self._rounds.now, self._ledger)
+        self._needs_summary = plan.threshold == 0 or tokens > plan.threshold
+
+    def open_pipeline(self) -> Pipeline:
         """Return the pipeline of the response, which has started."""
         rounds, encoder = self._rounds, self._model_request.encoder(self._targets.served.settings)
-        if plan := self._model_request.compaction:
-            self._needs_summary = (
-                plan.threshold == 0 or await count_input_tokens(rounds.now, self._ledger) > plan.threshold
-            )
         recorder, localize = self.record.recorder, self._model_request.localizer()
         kind = RecordedPipeline if recorder else Pipeline
         open_round = record_rounds(rounds.open, recorder) if recorder else rounds.open
@@ -371,7 +372,7 @@ class Attempts:
         request = SummaryRequest(self._model_request, summary_request(self._request), summary)
         attempts = Attempts(self._http, request, self._targets, self._settings)
         await attempts.begin(Target(self.route))
-        pipeline = await attempts.open_pipeline()
+        pipeline = attempts.open_pipeline()
         with closing(Relay(pipeline, attempts, self._settings.stream, request.store_or_warn)) as relay:
             await relay.whole()
         return attempts.route

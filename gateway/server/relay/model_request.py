@@ -92,9 +92,12 @@ class ModelRequest(ABC):
         """Build the round that sends `request`, a version of this one, to the backend of a route."""
         return build_round(request, route, ledger, max_frame_bytes)
 
-    async def accept(self, headers: Callable[[], dict[str, str]]) -> bool:
-        """Accept the request once nothing can refuse it any more; return True if the client has its headers by that."""
-        return False
+    def accept(self, headers: Callable[[], dict[str, str]]) -> Awaitable[bool] | None:
+        """Accept the request once nothing can refuse it any more; await True if the client has its headers by that.
+
+        None: there is nothing to wait for, and the client does not have them.
+        """
+        return None
 
     async def on_tools_start(self) -> None:  # noqa: B027 - only a job has to
         """Prepare for tools: Attempts calls this before they run.  Raise StoreFailed if they must not run."""

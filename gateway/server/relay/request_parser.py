@@ -40,7 +40,7 @@ from gateway.server.relay.round_builder import build_completion_round
 from gateway.server.relay.rounds import UpstreamRound
 from gateway.server.tools import ToolRegistry, Toolset
 from gateway.server.upstream.model_registry import BackendRoute, remembered
-from gateway.server.worker_thread import parsed
+from gateway.server.worker_thread import LARGE, apart, parsed
 from gateway.store.database import Database
 from gateway.warnings import Warnings
 
@@ -161,7 +161,8 @@ async def parse_chat_request(
 
     stored: returns the context of a response that is stored.
     """
-    params, ledger = await parsed(chat.parse_chat, raw, counts), Warnings()
+    parse, ledger = chat.parse_chat, Warnings()
+    params = parse(raw, counts) if len(raw) < LARGE else await apart(parse, raw, counts)
     context = stored() if params.store else None
     if context:
         context.check_room()

@@ -42,10 +42,13 @@ class Responder(Struct, frozen=True):
     async def _respond(self, send: Send) -> bool:
         attempts = Attempts(self.http, self.request, self.targets, self.settings)
         await attempts.begin(self.targets.first())
-        accepted = await self.request.accept(attempts.response_headers)
+        accepting = self.request.accept(attempts.response_headers)
+        accepted = accepting is not None and await accepting
         if not accepted:
             self.request.ledger.expect_header()
-        pipeline, memory = await attempts.open_pipeline(), self.request.memory
+        if self.request.compaction:
+            await attempts.plan_summary(self.request.compaction)
+        pipeline, memory = attempts.open_pipeline(), self.request.memory
         streamed = attempts.record.streamed = self.request.request.stream
         relay = open_relay(pipeline, attempts, self.settings.stream, self.request.store_or_warn)
         try:
