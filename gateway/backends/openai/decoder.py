@@ -28,7 +28,7 @@ from gateway.backends.openai.payload_values import (
 from gateway.backends.openai.repeat_decoder import FrameDelimiters, RepeatedChunkDecoder
 from gateway.backends.openai.repeated_reasoning import Contents
 from gateway.backends.openai.tool_call_decoder import ToolCallDecoder
-from gateway.backends.openai.unknown_fields import Members, Unread
+from gateway.backends.openai.unknown_fields import NOTHING, Members, Unread
 from gateway.backends.openai.usage import (
     UsageTotal,
     count_value,
@@ -215,8 +215,9 @@ class ChatDecoder:
             return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
         if chunk.choices is None and not plain and (error := error_without_label(payload)):
             return [Failure(problem_from_error_object(error))]
-        rest = unknown_fields.of_plain_chunk(plain) if plain else read_mended(payload, unknown_fields.of_chunk)
-        return self.read(chunk, rest)
+        if plain:
+            return self.read(plain, unknown_fields.of_plain_chunk(plain) if plain.system_fingerprint else NOTHING)
+        return self.read(chunk, read_mended(payload, unknown_fields.of_chunk))
 
     def _plain_chunk(self, payload: bytes) -> wire.PlainChunk | None:
         """Return the chunk if it is plain; None if not, and for all chunks after the first such one."""
