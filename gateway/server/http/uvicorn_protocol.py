@@ -49,7 +49,6 @@ _CHUNKED = (b"transfer-encoding", b"chunked")
 _LAST_CHUNK = b"0\r\n\r\n"
 _LINE_END = b"\r\n"
 _CONTROLS = bytes({*range(32), 127} - {9})  # characters that no header may have within it
-_line = b": ".join
 
 
 class CoalescingTransport:
@@ -202,7 +201,7 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         if self.flow.write_paused or self.disconnected or self.response_started or self.scope["method"] == "HEAD":
             return b""
         fields = (*headers, *more) if self.keep_alive else (*headers, _CLOSE, *more)
-        lines = _LINE_END.join(map(_line, fields))
+        lines = _LINE_END.join([name + b": " + value for name, value in fields])
         if len(lines) - len(lines.translate(None, _CONTROLS)) > len(_LINE_END) * (len(fields) - 1):
             return b""
         self.response_started = True

@@ -126,13 +126,17 @@ def failure_info(problem: Problem) -> FailureInfo:
 def snapshot_request(record: RequestRecord, *, live: bool) -> RequestSnapshot:
     """Return the current values of a request's record."""
     now, used, pace, problem = perf_counter(), record.usage(), record.pace, record.problem
-    names = record.id, record.endpoint, record.key, record.model, record.backend, record.format
-    failure = (error_code(problem), _message(problem)) if problem else (None, None)
-    return RequestSnapshot(  # by place: Python makes a dict of more than 15 keywords
-        *names,
+    return RequestSnapshot(  # by place: Python makes a dict of more than 15 keywords, and of any beside a `*`
+        record.id,
+        record.endpoint,
+        record.key,
+        record.model,
+        record.backend,
+        record.format,
         live,
         None if live else record.outcome,
-        *failure,
+        error_code(problem) if problem else None,
+        _message(problem) if problem else None,
         streamed=record.streamed,
         arrived=time() - now + record.arrived,
         asked=_since(record, record.first_attempt_at),

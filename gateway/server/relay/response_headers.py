@@ -20,8 +20,8 @@ _EARLIER_REASONING = "input.reasoning"  # agents send it each time, and chat tem
 def gateway_headers(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
     """Return the warnings header, and the debug headers if the client requests them."""
     data = _debug(http, route, chosen)
-    if warnings := header_text(ledger.header_value()):
-        data[WARNINGS] = warnings
+    if warnings := ledger.header_value():
+        data[WARNINGS] = header_text(warnings)
     return data
 
 
