@@ -29,7 +29,8 @@ from gateway.server.http.request_reader import counts_of
 from gateway.server.http.uvicorn_protocol import STOPPING
 from gateway.server.limits import ANTHROPIC_HEADERS, BUDGETS_HEADER, HEADERS, RateLimiter
 from gateway.server.middleware import error_responses
-from gateway.server.middleware.auth import Authenticator, AuthThrottle
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth_throttle import AuthThrottle
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
 from gateway.server.middleware.proxy_users import TrustedProxyMiddleware, peer_networks
 from gateway.server.middleware.request_context import RequestContextMiddleware

@@ -1,25 +1,26 @@
-"""Authenticate API keys, and delay clients that send wrong ones.  Only SHA-256 digests of keys are kept.
+"""Authenticate API keys, and protect against web pages.  Only SHA-256 digests of keys are kept.
 
-The delay grows with each wrong key of a client's network (`client_network`).
+A browser lets any page send requests, also to a gateway on the user's own machine.  A page has no key, and cannot read
+the response unless `server.cors` allows its origin.  Without keys, a page could still use the models.  Under a host
+name of its own that suddenly resolves to this machine (DNS rebinding), it could also read every response.
 """
 
-import asyncio
-import logging
+import re
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Iterable, MutableMapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection, Request
 
 from gateway.config import ApiKey, Config, Scope, key_digest
 from gateway.config.stored_keys import StoredApiKey
-from gateway.errors import BadRequest, Forbidden, RateLimited, Unauthorized
-from gateway.server.http.request_reader import header_dict
-from gateway.server.middleware.origin_check import OriginCheck
+from gateway.errors import BadRequest, Forbidden, Unauthorized
+from gateway.server.http.request_reader import get_header, header_dict
+from gateway.server.middleware.auth_throttle import AuthThrottle
 from gateway.server.middleware.proxy_users import PREFIX, ProxyUsers
 from gateway.server.middleware.stored_keys import StoredKeys
 from gateway.server.observability.request_record import set_key_name
@@ -27,18 +28,6 @@ from gateway.store.database import Database
 from gateway.warnings import safe_name
 
 BATCH_TENANT = "gateway.batch_tenant"  # in the scope of a request of a batch: its owner; no client can set it
-LONGEST = 5.0  # seconds that a response is delayed at most
-_FREE = 5  # failures without delay
-_SHORTEST = 0.1  # seconds of the first delay, which doubles with each further failure
-_WORST = 12.0  # failures beyond which the count no longer grows
-_FORGIVEN = 20.0  # seconds after which one failure is forgotten
-_PLACES = 16  # delayed responses of a client at a time
-_ALL_PLACES = 256  # and of all clients; more are not delayed, as delayed requests use up the concurrency limit
-_CLIENTS = 10_000  # clients with a record
-_SILENCE = 60.0  # seconds between two log messages about a client
-_ADDRESS = 64  # characters kept of an invalid address
-_log = logging.getLogger("gateway")
-_TOO_MANY = f"Too many requests with a wrong API key from your address are pending. Retry after {LONGEST:g} s."
 _NO_KEY = (
     "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY' or 'x-api-key: YOUR_KEY'."
 )
@@ -48,115 +37,20 @@ _NO_USER_SCOPE = "User '{}' lacks the scope '{}': no group of the user has it in
 _NO_ENDPOINT = "API key '{}' is not allowed to use the endpoint '{}'."
 _NO_MODEL = "API key '{}' is not allowed to use the model '{}'."
 _NO_OTHER_MODEL = "'{}' names the model '{}', which the API key '{}' is not allowed to use. Leave it out."
-
-
-@dataclass(slots=True)
-class _FailureRecord:
-    """The failures of a client.
-
-    failures: the count at the time of the last one; unlogged: failures since the last log message.
-    """
-
-    failures: float = 0.0
-    last: float = 0.0
-    unlogged: int = 0
-    silent_until: float = 0.0
-
-
-class Tarpit:
-    """Compute the delays of clients with wrong keys.
-
-    clients: number of records; beyond that the client whose last failure is oldest is forgotten.
-    """
-
-    def __init__(self, clients: int = _CLIENTS) -> None:
-        self._clients = clients
-        self._records: dict[str, _FailureRecord] = {}  # in the order of their last failures
-        self._waiting: Counter[str] = Counter()
-
-    def is_full(self, client: str) -> bool:
-        """Return True if the client has 16 delayed responses: more would let it try keys in parallel."""
-        return self._waiting[client] >= _PLACES
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no response is delayed."""
-        return not self._waiting
-
-    def register_failure(self, client: str, now: float) -> float:
-        """Count a failure; return the seconds to delay its response.  Call `release` after the delay."""
-        record = self._records.pop(client, None) or _FailureRecord(last=now)
-        left = max(record.failures - (now - record.last) / _FORGIVEN, 0.0)
-        record.failures, record.last = min(left + 1, _WORST), now
-        record.unlogged += 1
-        self._records[client] = record
-        if len(self._records) > self._clients:
-            del self._records[next(iter(self._records))]
-        crowded = self._waiting.total() >= _ALL_PLACES
-        self._waiting[client] += 1
-        return 0.0 if crowded else _delay(record.failures)
-
-    def release(self, client: str) -> None:
-        """End the delay of one response."""
-        self._waiting[client] -= 1
-        if not self._waiting[client]:
-            del self._waiting[client]
-
-    def failures_to_log(self, client: str, now: float) -> int:
-        """Return the failures since the last log message; 0 if that was less than a minute ago."""
-        record = self._records[client]
-        if now < record.silent_until:
-            return 0
-        unlogged_count, record.unlogged, record.silent_until = record.unlogged, 0, now + _SILENCE
-        return unlogged_count
-
-
-def client_network(address: str) -> str:
-    """Return the network of a client: an IPv4 address, or the /64 of an IPv6 address, which one client usually owns."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address[:_ADDRESS]  # any text that a proxy has sent
-    if not isinstance(found, IPv6Address):
-        return str(found)
-    return str(found.ipv4_mapped or IPv6Network((int(found) >> 64 << 64, 64)))
-
-
-def _delay(failures: float) -> float:
-    return 0.0 if failures <= _FREE else min(_SHORTEST * 2 ** (failures - _FREE - 1), LONGEST)
-
-
-class AuthThrottle:
-    """Delay clients with wrong keys; one per process, kept across reloads.
-
-    clock: seconds; sleep: called with seconds.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
-        self._clock, self._sleep = clock, sleep
-        self._tarpit = Tarpit()
-
-    def reject_if_blocked(self, http: HTTPConnection) -> None:
-        """Raise RateLimited if too many failed requests of this client are delayed; its key is not checked."""
-        if not self._tarpit.is_empty and self._tarpit.is_full(_client(http)):
-            raise RateLimited(_TOO_MANY, LONGEST, {})
-
-    async def delay_failure(self, http: HTTPConnection) -> None:
-        """Return when a request with a wrong key may get its error."""
-        client, now = _client(http), self._clock()
-        seconds = self._tarpit.register_failure(client, now)
-        try:
-            if times := self._tarpit.failures_to_log(client, now):
-                _log.warning("requests with a wrong API key from %a: %d since the last report", client, times)
-            await self._sleep(seconds)
-        finally:
-            self._tarpit.release(client)
-
-
-def _client(http: HTTPConnection) -> str:
-    return client_network(http.client.host if http.client else "")
+# By the scheme of a request: the schemes of the gateway's own pages.  A proxy may terminate TLS.
+_OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}
+# Suffixes of names that no outsider can own.  Any machine in the network can take a name with .local (mDNS), and a DNS
+# server may resolve .internal freely.
+_PRIVATE = (".localhost", ".home.arpa")
+# Installed applications and browser extensions have schemes of their own.
+_APPLICATION = re.compile(r"(?!https?:|ftp:)[a-z][a-z0-9+.-]*://.")
+_STRANGER = "Web pages of '{}' may not call the gateway: 'server.cors' does not list this origin."
+_FOREIGN = "Web pages of '{}' may not use the proxy's sign-in. Send an API key instead."
+_NAME = (
+    "The gateway has no API keys and does not accept the host name '{}', which a web page may have forged. Use "
+    "localhost or an IP address, add an origin with this name to 'server.cors', set 'auth.keys', or set "
+    "'auth.open: true' to admit every client."
+)
 
 
 class Authenticator:
@@ -307,3 +201,71 @@ def _scope_text(key: ApiKey, scope: Scope) -> str:
 
 def _masked(key: str) -> str:
     return f"{key[:3]}…{key[-4:]}" if len(key) > 16 else "…"
+
+
+class OriginCheck:
+    """Check the origin and the host of requests from browsers; requests without an origin pass."""
+
+    def __init__(self, config: Config) -> None:
+        self._allowed = frozenset(config.server.cors)
+        self._guarded = not (config.auth.needs_key or config.auth.open)
+        self._names = frozenset(_name(origin.partition("://")[2]) for origin in self._allowed)
+
+    def check(self, http: HTTPConnection) -> None:
+        """Raise Forbidden for a page of another origin than the gateway's own and the allowed ones.
+
+        Without keys, also if an outsider may own the requested host name.
+        """
+        headers = header_dict(http.scope)
+        if b"origin" in headers:
+            self.check_origin(http)
+        if self._guarded:
+            self._check_host(headers.get(b"host", b"").decode("latin-1"))
+
+    def check_origin(self, http: HTTPConnection) -> None:
+        """Raise Forbidden for a page of another origin than the gateway's own and the allowed ones."""
+        origin = get_header(http.scope, b"origin")
+        if origin is None or not self._allowed.isdisjoint((origin, "*")) or _APPLICATION.match(origin):
+            return
+        if not _is_own(http, origin):
+            raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
+
+    def check_own_origin(self, http: HTTPConnection) -> None:
+        """Raise Forbidden for a page of another origin than the gateway's own.
+
+        A browser sends the cookie of a proxy's sign-in along with the requests of other pages.
+        """
+        origin = get_header(http.scope, b"origin")
+        if origin is not None and not _is_own(http, origin):
+            raise Forbidden(_FOREIGN.format(origin), code="origin_not_allowed")
+
+    def _check_host(self, host: str) -> None:
+        name = _name(host)
+        if name is None or not (name in self._names or _is_private(name)):
+            raise Forbidden(_NAME.format(host), code="host_not_allowed")
+
+
+def _is_own(http: HTTPConnection, origin: str) -> bool:
+    host, schemes = get_header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
+    return bool(host) and origin in [f"{scheme}://{host}" for scheme in schemes]
+
+
+@lru_cache(1000)
+def _name(host: str) -> str | None:
+    """Return the host without the port; None if it is invalid."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return None
+
+
+@lru_cache(1000)
+def _is_private(name: str) -> bool:
+    """Return True if no public host can have this name: an address, or a name of a private network."""
+    if "." not in name or name.endswith(_PRIVATE):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -28,9 +28,9 @@ from gateway.server.app import create_app
 from gateway.server.http.memory import return_memory
 from gateway.server.http.server_config import ServerConfig
 from gateway.server.http.uvicorn_protocol import STOPPING
-from gateway.server.middleware.auth import AuthThrottle
+from gateway.server.middleware.auth_throttle import AuthThrottle
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
-from gateway.server.observability.metrics_store import SharedFolder
+from gateway.server.observability.metric_values import SharedFolder
 from gateway.server.observability.telemetry import Telemetry
 from gateway.store import Database, audit_log
 

@@ -21,7 +21,8 @@ from gateway.cli.main import app as commands
 from gateway.config import Config, ConfigError, dump_effective, parse
 from gateway.server.app import create_app
 from gateway.server.http.paths import canonical, roots
-from gateway.server.middleware.auth import Authenticator, AuthThrottle
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth_throttle import AuthThrottle
 from support.anthropic_server import message, text
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, settings
 from support.serve_process import config_of, first, living, post_chat, rest, streaming, until_refused

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.server.middleware.auth import LONGEST, Tarpit, client_network
+from gateway.server.middleware.auth_throttle import LONGEST, Tarpit, client_network
 
 FREE, FORGIVEN, PLACES, ALL_PLACES, SILENCE = 5, 20.0, 16, 256, 60.0
 CLIENTS = st.sampled_from("abcd")

@@ -7,7 +7,7 @@ from starlette.requests import HTTPConnection
 
 from gateway.config import Config
 from gateway.errors import Forbidden
-from gateway.server.middleware.origin_check import OriginCheck
+from gateway.server.middleware.auth import OriginCheck
 from support.app import gateway, problem
 from support.upstream import HELLO
 
