@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from gateway.errors import Problem
 from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage, are_texts
 from gateway.pipeline.choice import ChoiceNormalizer
-from gateway.pipeline.format_mismatch import may_call
 from gateway.pipeline.tool_calls import ParserSettings
 
 _REASONS = {
@@ -26,8 +25,6 @@ _REASONS = {
         ("content_filter", "safety", "refusal", "sensitive", "blocklist", "recitation", "guardrail"), "content_filter"
     ),
 }  # fmt: skip
-_PARTS = 3  # the events of a whole response that passes unchanged: usage, text and finish
-_FITTING = ("stop", "length")  # the finish reasons of a text
 _FAILED = frozenset(
     ("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource", "network_error")
 )
@@ -68,21 +65,6 @@ class Normalizer:
             return False
         choice = self._choices.get(event.choice)
         return choice is not None and choice.plain
-
-    def body_passes_unchanged(self, answer: Sequence[Event]) -> bool:
-        """Return True if `feed` and `close` would return just these events of a whole body.
-
-        Called before any of them has been fed.
-        """
-        if len(answer) != _PARTS or self._setting.format or self._setting.context.echoed:
-            return False
-        usage, text, end = answer
-        if type(usage) is not Usage or type(text) is not TextDelta or type(end) is not Finish:
-            return False
-        is_simple = bool(text.text) and not text.logprobs and end.reason in _FITTING
-        if not (is_simple and text.choice == end.choice == 0):
-            return False
-        return not (self._setting.context.tools and may_call(text.text))
 
     def feed(self, event: Event) -> Iterable[Event]:
         """Return the events that the client may have now; none after a failure."""

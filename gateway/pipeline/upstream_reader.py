@@ -9,7 +9,8 @@ from gateway.backends.openai.decoder import ChatDecoder
 from gateway.backends.openai.payload_values import is_complete_payload
 from gateway.backends.openai.usage import estimate_tokens_from_characters, split_reasoning_tokens
 from gateway.errors import Problem
-from gateway.events import Event, ExtraField, Usage
+from gateway.events import Event, ExtraField, Finish, TextDelta, Usage
+from gateway.pipeline.format_mismatch import may_call
 from gateway.pipeline.normalizer import Normalizer
 from gateway.pipeline.tool_calls import ParserSettings
 from gateway.sse import SSE, FrameDecoder, FrameTooLong, NDJSONDecoder
@@ -20,6 +21,8 @@ _LONE = 4 << 10  # maximum bytes of a chunk for `feed_one`
 _SHORT = 2 << 10  # bytes of chunks that are decoded one by one while no form is known
 _STREAM = re.compile(rb"(?:data|event|id|retry)?:")  # the beginning of a stream of events
 _DECIDED = 6  # bytes that show whether a body begins like one: the longest is `event:`
+_PARTS = 3  # the events of a whole response that passes unchanged: usage, text and finish
+_FITTING = ("stop", "length")  # the finish reasons of a text
 _STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
 
 
@@ -45,6 +48,7 @@ class UpstreamReader:
         self._frames: FrameDecoder | None = None  # None unless it is a stream
         self._body: BodyBuffer  # set unless it is a stream
         self._begun: bytes | None = None  # the beginning of a body while it may still be a stream
+        self._setting = setting
         self._plain = not filters and not setting.format  # text passes unparsed and unfiltered
 
     def answered(self, content_type: str) -> None:
@@ -170,10 +174,10 @@ class UpstreamReader:
 
     def _decode_body(self, body: bytes) -> list[Event]:
         """Return the events of one whole body: mostly a text with its finish, which pass unchanged."""
-        made = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
+        made = [] if self._normaliser.failed else self._decoder.decode_whole(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
             others = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
-            if self._normaliser.body_passes_unchanged(others):
+            if passes_unchanged(others, self._setting):
                 return made
         events = [event for one in made for event in self._normalize(one)]
         if self._normaliser.is_empty:
@@ -245,6 +249,19 @@ class UpstreamReader:
             return (raw,)
         events = self._normaliser.feed(raw)
         return transforms.apply_filters(self._filters, events) if self._filters else events
+
+
+def passes_unchanged(answer: Sequence[Event], setting: ParserSettings) -> bool:
+    """Return True if a new Normalizer would return just these events of a whole body."""
+    if len(answer) != _PARTS or setting.format or setting.context.echoed:
+        return False
+    usage, text, end = answer
+    if type(usage) is not Usage or type(text) is not TextDelta or type(end) is not Finish:
+        return False
+    is_simple = bool(text.text) and not text.logprobs and end.reason in _FITTING
+    if not (is_simple and text.choice == end.choice == 0):
+        return False
+    return not (setting.context.tools and may_call(text.text))
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.events import Failure, Finish, Logprob, ReasoningDelta, TextDelta, ToolCallStart, Usage
 from gateway.formats.parser import ParseContext
 from gateway.pipeline.normalizer import Normalizer
-from gateway.pipeline.upstream_reader import BodyBuffer
+from gateway.pipeline.upstream_reader import BodyBuffer, passes_unchanged
 from gateway.sse import FrameTooLong
 from gateway.warnings import Warnings
 from support.pipeline import TOOLS, events_of, setting, singly
@@ -45,14 +45,14 @@ def test_normalizer_keeps_only_events_that_feeding_would_not_change(events, form
     fed = Normalizer(settings)
     output = [event for one in events for event in fed.feed(one)]
     output += fed.close()
-    if Normalizer(settings).body_passes_unchanged(events):
+    if passes_unchanged(events, settings):
         assert (output, fed.has_finished(), ledger.entries()) == (events, True, [])
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
     kept = [Usage(5, 2), TextDelta(0, "Hi"), Finish(0, finish)]
-    assert Normalizer(setting("native")).body_passes_unchanged(kept)
+    assert passes_unchanged(kept, setting("native"))
     assert events_of_body(setting("native"), body_of("Hi", finish)) == kept
 
 

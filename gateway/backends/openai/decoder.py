@@ -160,6 +160,13 @@ class ChatDecoder:
         if known := self._template.event(payload, self._alone):
             self._remember([known])
             return [known]
+        events = self.decode_whole(payload)
+        if not self.done:
+            self._template.train(payload, events)
+        return events
+
+    def decode_whole(self, payload: bytes) -> list[Event]:
+        """Return the events of a payload that repeats no form, such as a whole body."""
         if payload[:DONE_SIZE] == DONE:
             self.done = True
             return self.rest()
@@ -169,10 +176,7 @@ class ChatDecoder:
         if self._unsigned:
             self._contents = self._contents or Contents(self._ledger, self._unsigned)
             events = self._contents.once(events) if self._contents.due else events
-        if self.done:  # the last line of Ollama also ends the response
-            return [*events, *self.rest()]
-        self._template.train(payload, events)
-        return events
+        return [*events, *self.rest()] if self.done else events  # the last line of Ollama also ends the response
 
     def rest(self) -> list[Event]:
         """Return the events that are held for a continuation, at the end of the response."""
@@ -200,8 +204,7 @@ class ChatDecoder:
 
     def _alone(self, payload: bytes) -> list[Event]:
         """Decode a payload by itself, without a change of state."""
-        alone = ChatDecoder(Warnings(), self.n, self._wanted, self._tops, _passed={**self._passed})
-        return alone._decoded(payload)
+        return ChatDecoder(Warnings(), self.n, self._wanted, self._tops, _passed={**self._passed})._decoded(payload)
 
     def _decoded(self, payload: bytes) -> list[Event]:
         if payload == b"null":  # llama.cpp begins with it if there are several prompts

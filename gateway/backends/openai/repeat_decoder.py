@@ -5,7 +5,7 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar, Protocol
 
-from msgspec import DecodeError, json
+from msgspec import DecodeError, Struct, json
 
 from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta
 
@@ -27,7 +27,7 @@ class FrameDelimiters(Protocol):
     ending: ClassVar[bytes]
 
 
-class RepeatedChunkDecoder:
+class RepeatedChunkDecoder(Struct, eq=False):
     """Decode payloads by the bytes around the one string of a payload that was decoded to one event.
 
     A payload with the same bytes around another string is the same JSON except for that string.  So it means the same
@@ -46,21 +46,22 @@ class RepeatedChunkDecoder:
     decoded_characters: the characters of the texts of all events.
     """
 
-    # Of a form, once there is one:
-    _before: bytes
-    _after: bytes
-    _begins: int  # position of the string in a payload; _ends counts from the payload's end
-    _ends: int
-    _opened: bytes
-    _closed: bytes
-    _line: bytes  # the last line of `_opened`, which may have others before it
-    _lead: int  # the number of these
+    _max_lessons: int = _MAX_LESSONS
+    _lessons: int = 0
+    _event: Callable[[str], RepeatableEvent] | None = None
+    _between: bytes = b""
+    _proven: bool = False
+    decoded_characters: int = 0
 
-    def __init__(self, max_lessons: int = _MAX_LESSONS) -> None:
-        self._max_lessons, self._lessons = max_lessons, 0
-        self._event: Callable[[str], RepeatableEvent] | None = None
-        self._between, self._proven = b"", False
-        self.decoded_characters = 0
+    # Of a form, once there is one:
+    _before: bytes = b""
+    _after: bytes = b""
+    _begins: int = 0  # position of the string in a payload; _ends counts from the payload's end
+    _ends: int = 0
+    _opened: bytes = b""
+    _closed: bytes = b""
+    _line: bytes = b""  # the last line of `_opened`, which may have others before it
+    _lead: int = 0  # the number of these
 
     @property
     def is_settled(self) -> bool:
