@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from bench.core import HERMES, begun_pipeline, text
 from gateway.config.schema import StreamSettings
-from gateway.server.http.client_connection import ClientConnection
-from gateway.server.http.response_writer import EventStreamWriter
+from gateway.server.http.client_connection import ClientConnection, EventStreamWriter
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.request_recorder import RequestRecorder, tee_send
 from gateway.server.relay.relay import open_relay

@@ -14,7 +14,7 @@ from gateway.backends.ollama import OllamaDecoder as NativeDecoder
 from gateway.backends.ollama import ollama_body as native_body
 from gateway.backends.openai.decoder import ChatDecoder
 from gateway.backends.openai.messages import MessagePolicy
-from gateway.backends.openai.request_body import BodyTarget, chat_body, requested_extra_fields, requested_top_logprobs
+from gateway.backends.openai.request_body import BodyTarget, chat_body, chat_decoder
 from gateway.backends.request_fields import part_rule
 from gateway.request import EncodedPast, Request
 from gateway.warnings import Warnings
@@ -71,9 +71,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "openai": Dialect(
             "/v1/chat/completions",
             chat_body,
-            lambda request, ledger: ChatDecoder(
-                ledger, request.n, requested_extra_fields(request), requested_top_logprobs(request)
-            ),
+            chat_decoder,
             takes_past=True,
         ),
         "ollama": Dialect("/api/chat", native_body, lambda _, ledger: NativeDecoder(ledger), FIELDS),

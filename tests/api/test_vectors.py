@@ -4,7 +4,7 @@ import pytest
 from msgspec import DecodeError, Raw, json
 
 from gateway.api import vectors
-from gateway.server.http.response_writer import JsonPiecesResponse
+from gateway.server.http.client_connection import JsonPiecesResponse
 
 FLAT = b"[" + b", ".join(b"-0.%d" % number for number in range(1, 600)) + b"]"
 NESTED = b"[" + b",".join([b"[1.5, 2]", b"[ 3e4 ]"] * 300) + b"]"

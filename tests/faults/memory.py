@@ -8,8 +8,8 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from functools import cache
 
-from gateway.server.observability import metrics_collector
-from gateway.server.observability.metrics_store import MetricValues
+from gateway.server.observability import metric_values
+from gateway.server.observability.metric_values import MetricValues
 from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts
 from gateway.server.observability.telemetry import RecentRequests, RequestHistory
 from gateway.store.sqlite_driver import SqliteConnection
@@ -18,7 +18,7 @@ from gateway.store.tables import IdListType, IdType
 OURS = {"gateway", "fastapi", "starlette", "uvicorn"}  # packages that make something for a request
 # By what is counted first, up to what is remembered, up to as many as there were transactions at a time, and with the
 # first execution of a statement.
-COUNTS = {MetricValues, metrics_collector.MetricsCollector, RequestHistory, MinuteCounts, BackendMinute}
+COUNTS = {MetricValues, metric_values.MetricsCollector, RequestHistory, MinuteCounts, BackendMinute}
 GROWING = COUNTS | {RecentRequests, SqliteConnection, IdType, IdListType}
 DATA = {str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset, deque}  # no numbers: those may be counts
 

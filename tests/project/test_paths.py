@@ -12,7 +12,7 @@ CEILINGS = {
     "a chunk of responses, functions": 17,
     "a chunk of responses, files": 10,
     "a chunk of responses, changes of file": 9,
-    "a whole request, files": 53,
+    "a whole request, files": 45,
 }
 
 

@@ -13,6 +13,7 @@ from gateway.backends import Kind
 from gateway.backends.extra_fields import field_rule
 from gateway.backends.field_rules import PASSED, EmulatedRule, PassedRule
 from gateway.backends.openai.body_encoder import encoded
+from gateway.backends.openai.decoder import ChatDecoder
 from gateway.backends.openai.messages import MessagePolicy, convert_messages, order_messages
 from gateway.backends.request_fields import convert_parts, request_fields
 from gateway.backends.services import CompletionsSupport
@@ -85,6 +86,11 @@ def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: War
     if kind.counts_one and request.n > 1 and not request.stream:
         ledger.add("estimated", "usage")
     return encoded(fields) if request.large else _encode(fields)
+
+
+def chat_decoder(request: Request, ledger: Warnings) -> ChatDecoder:
+    """Return a decoder for the response to a chat completion."""
+    return ChatDecoder(ledger, request.n, requested_extra_fields(request), requested_top_logprobs(request))
 
 
 def requested_extra_fields(request: Request) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from gateway.errors import StoreFailed
 from gateway.request import Request
-from gateway.server.http.response_writer import ResponseWriter
+from gateway.server.http.client_connection import ResponseWriter
 from gateway.store import reasoning_memory
 from gateway.store.database import Database
 from gateway.transforms import EventFilter

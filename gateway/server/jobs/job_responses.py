@@ -8,8 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import UpstreamUnavailable
-from gateway.server.http.client_connection import CancelOnDisconnect
-from gateway.server.http.response_writer import JsonBytesResponse, send_event_stream
+from gateway.server.http.client_connection import CancelOnDisconnect, JsonBytesResponse, send_event_stream
 from gateway.server.jobs.job import BackgroundJob
 from gateway.server.jobs.job_manager import JobManager
 from gateway.server.jobs.log_tail import subscribe

@@ -3,8 +3,7 @@
 request_record     all that is known of one request                      ← start here
 telemetry          all telemetry of one process, with its recent requests and the minutes of the last hour
 metrics            the definitions of the metrics
-metrics_collector  records and backends to metric values
-metrics_store      metric values, shared between workers
+metric_values      records and backends as metric values, shared between workers
 minute_counts      the counts of one minute, which add up over workers
 usage              usage by key, model and day: on its way to the store, and as a document
 snapshot           the current and recent requests and backends of a worker

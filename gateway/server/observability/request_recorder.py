@@ -25,8 +25,7 @@ from gateway.recording import (
     UpstreamRequestEntry,
 )
 from gateway.request import Request
-from gateway.server.http.client_connection import ClientConnection
-from gateway.server.http.response_writer import connection_behind
+from gateway.server.http.client_connection import ClientConnection, connection_behind
 
 _encoded = json.Encoder().encode
 # Headers that affect the response; all others are left out, as many of them are secret.

@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from gateway import __version__
 from gateway.config import Config
 from gateway.errors import Problem
-from gateway.server.observability import access_log, logs, metrics_collector
+from gateway.server.observability import access_log, logs, metric_values
+from gateway.server.observability.metric_values import (
+    MetricValues,
+    SeriesByMetric,
+    SharedFolder,
+    SharedMetrics,
+    sum_series,
+)
 from gateway.server.observability.metrics import (
     BUILD,
     IN_FLIGHT,
@@ -23,13 +30,6 @@ from gateway.server.observability.metrics import (
     STORE_QUEUE,
     UPSTREAM_ERRORS,
     LabelValues,
-)
-from gateway.server.observability.metrics_store import (
-    MetricValues,
-    SeriesByMetric,
-    SharedFolder,
-    SharedMetrics,
-    sum_series,
 )
 from gateway.server.observability.minute_counts import MINUTES, MinuteCounts, latency_step
 from gateway.server.observability.recorder import Recorder
@@ -188,7 +188,7 @@ class Telemetry:
 
     def __init__(self, shared: SharedFolder | None = None) -> None:
         self._shared, self._tally = shared, MetricValues()
-        self._counter = metrics_collector.MetricsCollector(self._tally)
+        self._counter = metric_values.MetricsCollector(self._tally)
         self.recorder, self.tracer, self.usage = Recorder(), Tracer(), UsageKeeper()
         self._backends: Mapping[str, BackendStatus] = {}  # of the newest application
         self._writes = WriteQueue(1)  # of its store
@@ -199,7 +199,7 @@ class Telemetry:
         """Apply the settings of metrics, recordings and traces from now on."""
         kinds = {name: backend.kind for name, backend in config.backends.items()}
         self._counter.follow(config.metrics.keys, kinds if config.metrics.gen_ai else None)
-        self._prices = metrics_collector.price_series(config.models)
+        self._prices = metric_values.price_series(config.models)
         self.recorder.follow(config)
         self.tracer.follow(config.tracing)
 
@@ -221,7 +221,7 @@ class Telemetry:
 
     def failed(self, backend: str, problem: Problem) -> None:
         """Count a failed attempt at a backend."""
-        if kind := metrics_collector.upstream_error_kind(problem):
+        if kind := metric_values.upstream_error_kind(problem):
             self._tally.count(UPSTREAM_ERRORS, (backend, kind))
             self._recent.failed(backend, problem)
 
@@ -287,7 +287,7 @@ class Telemetry:
             BUILD.name: _BUILD,
             STORE_QUEUE.name: {(): [float(self._writes.length)]},
             **self._prices,
-            **metrics_collector.backend_states(self._backends, asyncio.get_running_loop().time()),
+            **metric_values.backend_states(self._backends, asyncio.get_running_loop().time()),
         }
 
     def _sight(self, backends: Mapping[str, BackendStatus]) -> WorkerSnapshot:

@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 
 from gateway.config import Config, ServerSettings
 from gateway.server.observability import logs
-from gateway.server.observability.metrics_store import mark_ended, metrics_file, metrics_folder, remove_orphan
+from gateway.server.observability.metric_values import mark_ended, metrics_file, metrics_folder, remove_orphan
 from gateway.server.process.config_source import ConfigSource, ConfigWatcher
 from gateway.server.process.dependencies import DependencyWatch
 
@@ -139,7 +139,7 @@ def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path
     # A terminal sends these signals to all processes, but only the supervisor handles them.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
     logs.configure_logging(config.logs)
-    from gateway.server.observability.metrics_store import SharedFolder  # noqa: PLC0415
+    from gateway.server.observability.metric_values import SharedFolder  # noqa: PLC0415
     from gateway.server.process.worker import make_server  # noqa: PLC0415 - the supervisor does not need it
 
     queue: SimpleQueue[Config] = SimpleQueue()

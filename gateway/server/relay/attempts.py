@@ -23,13 +23,20 @@ from gateway.request import Request
 from gateway.server.fetch import attachments
 from gateway.server.observability.request_record import StreamTiming, record_of
 from gateway.server.observability.request_recorder import RecordedPipeline, record_rounds
-from gateway.server.relay import response_headers, token_limit
+from gateway.server.relay import token_limit
 from gateway.server.relay.compaction_request import SummaryRequest
 from gateway.server.relay.model_request import CompactionPlan, ModelRequest
 from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy, Target
 from gateway.server.relay.round_builder import goes_as_sent
-from gateway.server.relay.rounds import RoundLoop, UpstreamRound, count_input_tokens
+from gateway.server.relay.rounds import (
+    RoundLoop,
+    UpstreamRound,
+    count_input_tokens,
+    gateway_headers,
+    reject_if_strict,
+    strict_route,
+)
 from gateway.server.tools import ToolRoundCall, Toolset, Used
 from gateway.server.upstream import DataCallback, model_registry
 from gateway.server.upstream.backend import Backend
@@ -44,8 +51,7 @@ from gateway.transforms.context_window import (
 from gateway.warnings import WarningCode, Warnings
 
 _log = logging.getLogger("gateway")
-_TOO_LONG = "context_length_exceeded"
-_CHECKED = "short window"
+_TOO_LONG, _CHECKED = "context_length_exceeded", "short window"
 _SHORT = 8192  # tokens of an agent's prompt with its tools: a shorter context is too short for tools
 
 
@@ -186,7 +192,7 @@ class Attempts:
 
     def response_headers(self) -> dict[str, str]:
         """Return the headers that describe the route of the response."""
-        return response_headers.gateway_headers(self._http, self.route, self._rounds.now.chosen, self._ledger)
+        return gateway_headers(self._http, self.route, self._rounds.now.chosen, self._ledger)
 
     @property
     def route(self) -> BackendRoute:
@@ -290,7 +296,7 @@ class Attempts:
             self.record.trace.model = route.upstream_model
 
     async def _build_round(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
-        route, settings = response_headers.strict_route(self._http, route), self._settings
+        route, settings = strict_route(self._http, route), self._settings
         before = ledger.savepoint() if self._passed_strict else 0  # later warnings are about responses
         request, names = self._model_request.with_parameters(
             self._request, route.settings, ledger, limited=self._limit_reduced
@@ -307,7 +313,7 @@ class Attempts:
         if names:
             ledger.discard(mark, names)
         if route.settings.strict:
-            response_headers.reject_if_strict(route, ledger.entries()[before:])
+            reject_if_strict(route, ledger.entries()[before:])
         self._passed_strict = ledger is self._ledger or self._passed_strict
         return round
 

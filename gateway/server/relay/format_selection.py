@@ -65,7 +65,9 @@ def tool_call_id_form(route: BackendRoute, chosen: FormatChoice) -> IdForm:
 
 
 def _names(route: BackendRoute) -> tuple[str, ...]:
-    return (*route.backend.model_names(route.upstream_model), route.model)
+    model, listed = route.upstream_model, route.backend.listed
+    root = listed[model].root if listed and model in listed else None
+    return (model, root, route.model) if root else (model, route.model)
 
 
 def _settings(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,9 +18,9 @@ from gateway.server.http.client_connection import CancelOnDisconnect, client_con
 from gateway.server.limits import RateLimitPermit
 from gateway.server.observability.request_record import record_of
 from gateway.server.observability.request_recorder import tee_lengths
-from gateway.server.relay import response_headers
 from gateway.server.relay.passed_body import PassedBody, accept_header
 from gateway.server.relay.retry_policy import RetryPolicy, Target
+from gateway.server.relay.rounds import gateway_headers
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.passed_call import PassedCall
 
@@ -98,7 +98,7 @@ class PassThroughRelay:
             "content-type": self._type or "application/octet-stream",
             **_NO_PAGE,
             **({} if self._ending_for(b"") else call.response_headers),
-            **response_headers.gateway_headers(self._http, route, CHOSEN, self._record.ledger),
+            **gateway_headers(self._http, route, CHOSEN, self._record.ledger),
         }
         fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self._record.streamed = bool(self._ending_for(b""))

@@ -19,8 +19,8 @@ from gateway.events import Usage
 from gateway.server.http.client_connection import CancelOnDisconnect
 from gateway.server.http.request_reader import get_header
 from gateway.server.observability.request_recorder import tee_lengths
-from gateway.server.relay import response_headers
 from gateway.server.relay.passed_relay import CHOSEN, TAIL, PassThroughRelay
+from gateway.server.relay.rounds import gateway_headers
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.passed_socket import Close, PassedSocket
 from gateway.server.worker_thread import parsed
@@ -65,7 +65,7 @@ class PassedSession(PassThroughRelay):
 
     async def _accept(self, subprotocol: str | None, route: BackendRoute, send: Send) -> None:
         self._record.streamed = True
-        headers = response_headers.gateway_headers(self._http, route, CHOSEN, self._record.ledger)
+        headers = gateway_headers(self._http, route, CHOSEN, self._record.ledger)
         fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         start: Message = {"type": "http.response.start", "status": 101, "headers": fields, "subprotocol": subprotocol}
         await self._grant.with_headers(send)(start)

@@ -16,8 +16,7 @@ from gateway.config.schema import StreamSettings
 from gateway.errors import GatewayError, Problem, UpstreamFailed, UpstreamUnavailable
 from gateway.pipeline.pipeline import EndResponse, Pipeline, PipelineAction, RoundFailed, SendBytes, StoreResponse
 from gateway.recording.recording import LONGEST_RUN
-from gateway.server.http.client_connection import TryWrite
-from gateway.server.http.response_writer import ResponseWriter
+from gateway.server.http.client_connection import ResponseWriter, TryWrite
 from gateway.server.observability import logs
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.request_recorder import RequestRecorder

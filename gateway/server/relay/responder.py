@@ -12,15 +12,13 @@ from starlette.types import Send
 from gateway import config
 from gateway.errors import CANCELLED, STOPPED
 from gateway.server.fetch import attachments
-from gateway.server.http.client_connection import CLIENT_DISCONNECTED, CancelOnDisconnect
-from gateway.server.http.response_writer import EventStreamWriter, send_json
-from gateway.server.relay import response_headers
+from gateway.server.http.client_connection import CLIENT_DISCONNECTED, CancelOnDisconnect, EventStreamWriter, send_json
 from gateway.server.relay.attempts import Attempts
 from gateway.server.relay.model_request import ModelRequest
 from gateway.server.relay.relay import Relay, open_relay
 from gateway.server.relay.retry_policy import RetryPolicy
 from gateway.server.relay.round_builder import build_round, goes_as_sent
-from gateway.server.relay.rounds import count_input_tokens
+from gateway.server.relay.rounds import count_input_tokens, gateway_headers, reject_if_strict, strict_route
 
 
 class Responder(Struct, frozen=True):
@@ -102,8 +100,8 @@ class TokenCounting(Struct, frozen=True):
             request = await attachments.inline_request_images(request, images, ledger, room)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
         ledger.discard(mark, names)
-        response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
+        reject_if_strict(strict_route(http, route), ledger.entries())
         count = self.request.token_count(await count_input_tokens(round, ledger))
-        response = JSONResponse(count, headers=response_headers.gateway_headers(http, route, round.chosen, ledger))
+        response = JSONResponse(count, headers=gateway_headers(http, route, round.chosen, ledger))
         await response(http.scope, http.receive, send)
         return True

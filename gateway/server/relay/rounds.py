@@ -1,19 +1,25 @@
-"""Run the rounds of a response: each is one upstream call, or several for several choices."""
+"""Run the rounds of a response: each is one upstream call, or several for several choices.
+
+The headers of the response describe its round, and strict mode refuses a round with certain warnings.
+"""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Protocol, Self
+from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
+from starlette.requests import Request as HttpRequest
 
 from gateway.backends.dialects import Dialect
 from gateway.backends.field_rules import EmulatedRule
 from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.builtin_tools import ToolLoop, ToolRoundSource
-from gateway.errors import Problem
+from gateway.errors import BadRequest, Problem
 from gateway.formats.selection import FormatChoice
 from gateway.pipeline.empty_round import EmptyTurn, Watched
 from gateway.pipeline.fan_out import FanOut
@@ -22,6 +28,7 @@ from gateway.pipeline.tool_calls import ParserSettings
 from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.recording import PreparedEntry
 from gateway.request import Request
+from gateway.server.http.request_reader import header_dict
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.upstream import DataCallback
 from gateway.server.upstream.model_registry import BackendRoute
@@ -30,12 +37,15 @@ from gateway.server.upstream.upstream_call import HttpUpstreamCall, UpstreamCall
 from gateway.transforms import EventFilter
 from gateway.transforms.continuous_usage import Continuous
 from gateway.transforms.output_validation import FailedOutput
-from gateway.warnings import Warnings
+from gateway.warnings import Warnings, header_text
 
 CallFactory = Callable[[bytes, Callable[[str], None]], HttpUpstreamCall]
 # Settings that name other models, or grant access.
 _NOT_RECORDED = {"aliases", "backends", "fallback", "limits", "mcp"}
 _AT_ONCE = 4  # the usual parallel requests of a server on one machine
+WARNINGS = "x-gateway-warnings"
+_UNFIT = re.compile("[^ -~]")  # characters that a header cannot have
+_EARLIER_REASONING = "input.reasoning"  # agents send it each time, and chat templates leave it out as well
 
 
 class FanOutCall:
@@ -345,3 +355,42 @@ async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
         ledger.add("estimated", "input_tokens")
         return estimate_tokens_from_characters(round.prompt_characters)
     return counted
+
+
+def gateway_headers(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
+    """Return the warnings header, and the debug headers if the client requests them."""
+    data = _debug(http, route, chosen)
+    if warnings := ledger.header_value():
+        data[WARNINGS] = header_text(warnings)
+    return data
+
+
+def strict_route(http: HttpRequest, route: BackendRoute) -> BackendRoute:
+    """Return the route, in strict mode if the client requests it."""
+    if route.settings.strict or header_dict(http.scope).get(b"x-gateway-strict") != b"1":
+        return route
+    return route.strict_route
+
+
+def reject_if_strict(route: BackendRoute, entries: Sequence[str]) -> None:
+    """Raise BadRequest in strict mode for a part of the request that is dropped, not enforced or unknown."""
+    if not route.settings.strict:
+        return
+    for entry in entries:
+        code, _, subject = entry.partition(":")
+        if code == "forwarded":
+            raise BadRequest(f"Unknown parameter: '{subject}'.", code="unknown_parameter", param=subject)
+        if code in ("dropped", "unenforced") and subject != _EARLIER_REASONING:
+            message = f"Unsupported parameter: this model's backend cannot honor '{subject}', and strict mode is on."
+            raise BadRequest(message, code="unsupported_parameter", param=subject)
+
+
+def _debug(http: HttpRequest, route: BackendRoute, chosen: FormatChoice) -> dict[str, str]:
+    if header_dict(http.scope).get(b"x-gateway-debug") != b"1":
+        return {}
+    begins = "; responses start inside a thought" if chosen.thought_open else ""
+    return {
+        "x-gateway-model": quote(route.model, safe="/@+,"),
+        "x-gateway-backend": route.backend.name,
+        "x-gateway-format": _UNFIT.sub("?", f"{chosen.format}; {chosen.reason}{begins}"),
+    }

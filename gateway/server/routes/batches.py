@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 
 from gateway.api.batches import Batch, check_batch
 from gateway.errors import BadRequest, Forbidden, NotFound
+from gateway.server.http.client_connection import JsonBytesResponse
 from gateway.server.http.request_reader import read_fields
-from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id
 from gateway.server.middleware.auth import authenticate, authenticate_tenant
 from gateway.server.routes import pagination

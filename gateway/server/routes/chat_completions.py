@@ -9,8 +9,8 @@ from gateway.api.body import decode_update
 from gateway.api.chat.whole import listed_message
 from gateway.api.validation import check_metadata, object_of
 from gateway.errors import NotFound
+from gateway.server.http.client_connection import JsonBytesResponse
 from gateway.server.http.request_reader import read_fields
-from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.middleware.auth import authenticate_tenant
 from gateway.server.routes import pagination
 from gateway.server.routes.pagination import item_page

@@ -12,8 +12,8 @@ from gateway.api.responses.stored_items import complete_added_items, duplicate_i
 from gateway.api.validation import check_metadata, list_of, object_, object_of
 from gateway.errors import NotFound
 from gateway.server.conversations.stored_context import conversation_locked_error, conversation_not_found
+from gateway.server.http.client_connection import JsonBytesResponse
 from gateway.server.http.request_reader import read_fields
-from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id
 from gateway.server.middleware.auth import authenticate_tenant
 from gateway.server.routes import pagination

@@ -13,9 +13,8 @@ from starlette.types import Receive, Scope, Send
 from gateway.api.files import form_params
 from gateway.config import ApiKey, Config
 from gateway.errors import NotFound, StoreFailed
-from gateway.server.http.client_connection import CancelOnDisconnect, client_connection
+from gateway.server.http.client_connection import CancelOnDisconnect, JsonBytesResponse, client_connection
 from gateway.server.http.form import least_file_size, read_file_form
-from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id
 from gateway.server.middleware.auth import authenticate, authenticate_tenant
 from gateway.server.observability.request_recorder import tee_lengths

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from gateway.server.middleware.auth import authenticate
+from gateway.server.observability.metric_values import SeriesByMetric
 from gateway.server.observability.metrics import GEN_AI_METRICS, METRICS, PROCESS_METRICS, LabelValues, Metric
-from gateway.server.observability.metrics_store import SeriesByMetric
 from gateway.server.observability.telemetry import Telemetry
 
 if TYPE_CHECKING:

@@ -26,14 +26,13 @@ from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInv
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
 from gateway.server.handler import ModelRequestHandler
-from gateway.server.http.client_connection import CancelOnDisconnect
+from gateway.server.http.client_connection import CancelOnDisconnect, JsonBytesResponse, JsonPiecesResponse
 from gateway.server.http.request_reader import counts_of, read_body, room_of
-from gateway.server.http.response_writer import JsonBytesResponse, JsonPiecesResponse
 from gateway.server.limits import RateLimiter, RateLimitPermit
 from gateway.server.middleware.auth import BATCH_TENANT, authenticate, may_use_model, require_model
 from gateway.server.observability.request_record import record_of
-from gateway.server.relay import response_headers
 from gateway.server.relay.retry_policy import RetryPolicy
+from gateway.server.relay.rounds import gateway_headers, reject_if_strict, strict_route
 from gateway.server.routes import openapi
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
@@ -176,7 +175,7 @@ class _Exchange(Struct, frozen=True):
         ask = put.ask(services, route.upstream_model, ledger)
         if not ask:
             raise _unsupported(route, put.service)
-        response_headers.reject_if_strict(response_headers.strict_route(self.http, route), ledger.entries())
+        reject_if_strict(strict_route(self.http, route), ledger.entries())
         record.ledger = ledger
         record.set_route(route.model, route.backend.name, "")
         if record.trace:
@@ -206,7 +205,7 @@ class _Exchange(Struct, frozen=True):
         """Return the response that a backend's body becomes."""
         data, used = put.answer(_decoded(route.backend, put.decode, raw), self.ledger)
         self.grant.used, record_of(self.http.scope).usage = (lambda: used), (lambda: Usage(used, 0))
-        headers = response_headers.gateway_headers(self.http, route, _CHOSEN, self.ledger)
+        headers = gateway_headers(self.http, route, _CHOSEN, self.ledger)
         headers |= self.grant.headers
         small = len(raw) < LARGE
         return JsonBytesResponse(data, headers=headers) if small else JsonPiecesResponse(self.pieces(data), headers)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from gateway.api.responses.stored_items import visible_item
 from gateway.errors import BadRequest, NotFound
-from gateway.server.http.response_writer import JsonBytesResponse
+from gateway.server.http.client_connection import JsonBytesResponse
 from gateway.server.jobs.job_responses import JobEventsResponse
 from gateway.server.middleware.auth import authenticate_tenant
-from gateway.server.relay.response_headers import WARNINGS
+from gateway.server.relay.rounds import WARNINGS
 from gateway.server.routes import pagination
 from gateway.server.routes.pagination import item_page
 from gateway.store import event_logs, responses

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request
 
 from gateway.api.files import PART_BYTES, UPLOAD_SECONDS, check_completion, check_upload, file_params
 from gateway.errors import BadRequest, NotFound, TooLarge
+from gateway.server.http.client_connection import JsonBytesResponse
 from gateway.server.http.form import least_file_size, read_file_form
 from gateway.server.http.request_reader import read_fields
-from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id
 from gateway.server.middleware.auth import authenticate, authenticate_tenant
 from gateway.server.routes import openapi

@@ -88,7 +88,7 @@ class Backend:
         self.learner = MetadataCache(self._opened, settings.kind)
         self._key = settings.api_key.get_secret_value().encode() if settings.api_key else b""
         self._clock = clock
-        self._models: dict[str, ListedModel] | None = None  # of the last list, by their ids; None once it is outdated
+        self.listed: dict[str, ListedModel] | None = None  # of the last list, by their ids; None once it is outdated
         self._last_models: dict[str, ListedModel] | None = None  # the same, also if it is outdated
         self._problem: GatewayError | None = None
         self._listed_at = float("-inf")
@@ -119,7 +119,7 @@ class Backend:
         the backend never gave a list.
         """
         await asyncio.shield(self._refreshing(_FRESH_SECONDS))
-        if self._models is None and self._problem:
+        if self.listed is None and self._problem:
             raise self._problem
         return self.last_list()
 
@@ -135,33 +135,28 @@ class Backend:
 
     def last_list(self) -> list[ListedModel]:
         """Return the models of the last list, without a request."""
-        return [*(self._models or {}).values()]
+        return [*(self.listed or {}).values()]
 
     async def _refresh(self, seconds: float) -> None:
         if self._clock() - self._listed_at > seconds:
             listed, self._problem = await self._list()
             if listed is not None:
                 self._last_models = {one.id: one for one in listed}
-            self._models = self._last_models
+            self.listed = self._last_models
             self._listed_at = self._clock()
 
     def doubt_list(self) -> None:
         """Have the list read again, unless it is young, because the server lacks a model that it listed."""
         if self._clock() - self._listed_at > _FRESH_SECONDS:
-            self._models = None
+            self.listed = None
 
     def lists_model(self, model: str) -> bool:
         """Return True if the last list has the model."""
-        return model in (self._models or ())
-
-    def model_names(self, model: str) -> tuple[str, ...]:
-        """Return the names of the model at this backend: its id, and the root if listed."""
-        listed = self._models.get(model) if self._models else None
-        return (model, listed.root) if listed and listed.root else (model,)
+        return model in (self.listed or ())
 
     def listed_window(self, model: str) -> int | None:
         """Return the context length in tokens from the last list; None if unknown."""
-        listed = self._models.get(model) if self._models else None
+        listed = self.listed.get(model) if self.listed else None
         return listed.window if listed else None
 
     async def alive(self) -> bool:

@@ -15,8 +15,7 @@ from gateway.config import Config
 from gateway.errors import GatewayError, Problem, UpgradeRequired, UpstreamUnavailable
 from gateway.server.handler import ModelRequestHandler
 from gateway.server.middleware import error_responses
-from gateway.server.middleware.auth import Authenticator
-from gateway.server.middleware.origin_check import OriginCheck
+from gateway.server.middleware.auth import Authenticator, OriginCheck
 from gateway.server.websocket.connection import WebSocketConnection
 
 _RESTARTS = 1012

@@ -7,7 +7,7 @@ from gateway.errors import BadRequest
 from gateway.recording import ExchangeSummary
 from gateway.server.admin.exchange_list import ExchangeFilter, exchange_filter, exchange_page
 from gateway.server.admin.overview_model import WorkersView
-from gateway.server.observability.metrics_store import SharedFolder
+from gateway.server.observability.metric_values import SharedFolder
 from support.app import gateway, problem
 from support.overview import CHAT
 from support.upstream import HELLO

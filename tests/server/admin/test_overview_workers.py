@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.server.observability.metrics_store import SharedFolder, mark_ended
+from gateway.server.observability.metric_values import SharedFolder, mark_ended
 from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts
 from gateway.server.observability.snapshot import WorkerSnapshot
 from support.overview import PATH

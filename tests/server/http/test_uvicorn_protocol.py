@@ -16,8 +16,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.server.http.client_connection import CancelOnDisconnect, client_connection
-from gateway.server.http.response_writer import EventStreamWriter
+from gateway.server.http.client_connection import CancelOnDisconnect, EventStreamWriter, client_connection
 from gateway.server.http.server_config import ServerConfig
 from gateway.server.http.uvicorn_protocol import CoalescingTransport, FastRequestCycle, HttpProtocol
 from gateway.server.middleware.request_context import RequestContextMiddleware

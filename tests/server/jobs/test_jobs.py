@@ -297,7 +297,7 @@ async def test_job_programming_error_before_the_stream_answers_500(fields, monke
     def broken(*_):
         raise RuntimeError("a secret of ours")
 
-    monkeypatch.setattr("gateway.server.relay.response_headers.strict_route", broken)
+    monkeypatch.setattr("gateway.server.relay.attempts.strict_route", broken)
     async with gateway(HELLO, **RESUMED) as site:
         answer = await site.respond(**fields)
     assert problem(answer)[0] == 500 and "secret" not in answer.text

@@ -12,7 +12,7 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from starlette.routing import Route
 
 from gateway import config
-from gateway.server.observability import logs, metrics, metrics_collector, metrics_store
+from gateway.server.observability import logs, metric_values, metrics
 from gateway.server.observability.request_record import OTHER, RequestRecord, StreamTiming, endpoint_label
 from support.app import bearer, gateway, listening
 from support.backends import extend_pauses, fleet
@@ -211,7 +211,7 @@ async def test_metrics_have_the_prices_of_models_that_have_any():
 
 
 def test_metrics_bound_the_names_of_a_label():
-    label = metrics_collector.BoundedLabel(2)
+    label = metric_values.BoundedLabel(2)
     assert [label.value(name) for name in ("a", "", "b", "c", "a", "")] == ["a", "", "b", OTHER, "a", ""]
 
 
@@ -249,8 +249,8 @@ def test_metrics_of_opentelemetry_have_names_and_units_of_its_package():
 
 
 def test_metrics_collector_follows_the_number_of_keys():
-    tally = metrics_store.MetricValues()
-    counter = metrics_collector.MetricsCollector(tally)
+    tally = metric_values.MetricValues()
+    counter = metric_values.MetricsCollector(tally)
     seen = RequestRecord("r", "POST", CHAT, lambda _: None, key="ann", status=200)
     for keys in (0, 1, 1, 0):
         counter.follow(keys)
@@ -612,7 +612,7 @@ def test_metrics_show_an_ejected_backend_as_unhealthy():
         async with fleet([HELLO], [HELLO], together=True) as site:
             now = asyncio.get_running_loop().time()
             site.backend("b0").gate.health.eject(now)
-            return metrics_collector.backend_states(site.app.state.directory.backends, now)
+            return metric_values.backend_states(site.app.state.directory.backends, now)
 
     states = asyncio.run(ejected())
     assert states["gateway_backend_healthy"] == {("up",): [1], ("b0",): [0], ("b1",): [1]}

@@ -5,8 +5,7 @@ import os
 import signal
 
 from gateway import __version__
-from gateway.server.observability.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE, REQUESTS, STORED
-from gateway.server.observability.metrics_store import (
+from gateway.server.observability.metric_values import (
     MetricValues,
     SharedFolder,
     SharedMetrics,
@@ -17,6 +16,7 @@ from gateway.server.observability.metrics_store import (
     remove_orphan,
     sum_series,
 )
+from gateway.server.observability.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE, REQUESTS, STORED
 from support.metrics import scrape
 from support.overview import CHAT
 from support.serve_process import config_of, first, living, post_chat, rest, streaming

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import get_args
 
 from gateway.routing.health import CircuitState
+from gateway.server.observability.metric_values import MAX_MODELS, TOKEN_KINDS, UPSTREAM_ERROR_KINDS
 from gateway.server.observability.metrics import ALL_METRICS, GEN_AI_METRICS, METRICS, Metric
-from gateway.server.observability.metrics_collector import MAX_MODELS, TOKEN_KINDS, UPSTREAM_ERROR_KINDS
 
 _HEAD = """\
 # Metrics
