@@ -37,6 +37,8 @@ These rules apply to all formats ("call" is short for "tool call"):
   `unread:tool_calls=FORMAT`.
 - If a response calls no tool, but its text contains a call in another format, the call counts in whole responses with
   `format: auto`.  Otherwise it is reported as `unread:tool_calls=FORMAT`.
+- A code block of the language `tool_code` is calls, as Gemini and Gemma write them, if all of it is calls of offered
+  tools.  Other code is text.
 - The gateway drops code fences directly around calls, and an extra brace behind a call.
 - If text precedes and follows a call, a line end separates the two, unless white space does.
 - The gateway drops tokens like `<|im_end|>` at the end of a turn, and only there.

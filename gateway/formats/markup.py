@@ -22,12 +22,12 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from gateway.formats.grammars import bare_json, fenced_json
+from gateway.formats.grammars import bare_json, fenced_json, tool_code
 from gateway.formats.grammars.json_calls import FENCE
 from gateway.formats.markup_tags import APART, APART_END, MarkupTags
 from gateway.formats.parser import CallParser, Format, ParseContext, ParserOutput, recover_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
-from gateway.formats.reasoning_calls import HeldOutput, ThoughtEnd
+from gateway.formats.reasoning_calls import CallsOnlyOutput, HeldOutput, ThoughtEnd
 from gateway.formats.stray_tags import TORN, closing_tags, empty_call, is_word
 from gateway.formats.text_buffer import Malformed
 
@@ -138,7 +138,7 @@ class _MarkupParser:
         """Read a fence at the beginning: of a JSON block that is a call, around a call, or of a code block."""
         read, opening = self._read, (yield from fenced_json.opening(self._read))
         own = (yield from read.lookahead(*self._markup.call_openings)) if self._markup.call_openings else ""
-        if own or not (yield from read.lookahead("{", "[")):
+        if own or tool_code.opens(opening) or not (yield from read.lookahead("{", "[")):
             read.marker = opening
             yield from self._fence(FENCE, fresh=True)
         elif (yield from fenced_json.block(read, self._emit, self._context, opening)):
@@ -341,12 +341,14 @@ class _MarkupParser:
         marker = read.marker
         read.begin_recording(marker)
         try:
-            fenced = mark in markup.fences
+            fenced, tags = mark in markup.fences, (*markup.before, *markup.calls)
             if fenced and read.marker.endswith(mark):
                 yield from read.run(_INFO)
+            if fenced and (yield from tool_code.block(read, emit or self._emit, self._context, tags)):
+                self._called = True
+                return mark
             while mark in (*markup.before, *markup.fences):
-                behind = markup.call_openings if mark in markup.before else (*markup.before, *markup.calls)
-                mark = yield from read.expect(*behind)
+                mark = yield from read.expect(*(markup.call_openings if mark in markup.before else tags))
             yield from (calls or markup.calls)[mark](read, emit or self._emit, self._context)
         except Malformed:
             if mark in markup.fences and not read.dropped:  # no tag of a call follows, not even an incomplete one
@@ -384,17 +386,4 @@ class _MarkupParser:
         read.feed("".join(self._kept))
         read.close()
         context = replace(self._context, thought_open=False, in_thought="text")
-        next(_MarkupParser(self._markup, read, _CallsOnlyOutput(self._emit), context).run(), None)
-
-
-class _CallsOnlyOutput:
-    """A ParserOutput for text that was already sent as reasoning: only its calls are new."""
-
-    def __init__(self, emit: ParserOutput) -> None:
-        self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
-        self.unread = emit.unread
-        self.text = self.thought_end = self.reasoning = self.incomplete_call = self.note_dropped = _ignore
-
-
-def _ignore(_: str) -> None:
-    pass
+        next(_MarkupParser(self._markup, read, CallsOnlyOutput(self._emit), context).run(), None)

@@ -148,3 +148,16 @@ class ThoughtEnd:
         """Begin a call behind the reasoning."""
         self.end()
         self._emit.tool_start(name, id)
+
+
+class CallsOnlyOutput:
+    """A ParserOutput for text that was already sent as reasoning: only its calls are new."""
+
+    def __init__(self, emit: ParserOutput) -> None:
+        self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
+        self.unread = emit.unread
+        self.text = self.thought_end = self.reasoning = self.incomplete_call = self.note_dropped = _ignore
+
+
+def _ignore(_: str) -> None:
+    pass

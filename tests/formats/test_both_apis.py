@@ -13,6 +13,7 @@ TOOL = {
 }
 CALL = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
 XML = "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>"
+TOOL_CODE = '```tool_code\nprint(default_api.f(a="x"))\n```\n'
 X = [("f", {"a": "x"})]
 
 CASES = [
@@ -20,6 +21,8 @@ CASES = [
     ("text on both sides of a call in XML", "qwen3-coder-30b", f"Rain. {XML} Go.", "Rain.\nGo.", X),
     ("text before a call alone", "mistral-small-3.2", 'Rain.[TOOL_CALLS]f[ARGS]{"a": "x"}', "Rain.", X),
     ("text on both sides of a call of an unknown family", "m", f"Rain.{XML}Go.", "Rain.\nGo.", X),
+    ("a block of tool_code", "gemini-2.5-flash", f"Now.\n{TOOL_CODE}", "Now.", X),
+    ("a block of tool_code", "gemma-3-27b-it", TOOL_CODE, "", X),
     ("tags without their blanks", "minicpm5-1b", '<functionname="f"><paramname="a">x</param></function>', "", X),
     ("a parameter twice", "qwen3-coder-30b", XML.replace("<par", "<parameter=a>y</parameter><par"), "", X),
     (

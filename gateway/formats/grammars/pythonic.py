@@ -257,7 +257,7 @@ class Pythonic(Struct, frozen=True):
         """Read the arguments of a call behind its bracket, then begin the call; return "" if the text ended first."""
         pieces: list[str] = []
         try:
-            whole = yield from _arguments(read, pieces.append, context.tools.get(name, {}))
+            whole = yield from read_arguments(read, pieces.append, context.tools.get(name, {}))
         except Malformed:
             emit.unread(self.format)
             begun = read.end_recording()
@@ -303,7 +303,7 @@ class Pythonic(Struct, frozen=True):
         return (yield from self.arguments(read, emit, context, name))
 
 
-def _arguments(read: TextReader, put: TextSink, tool: Mapping[str, Any]) -> ReadStep:
+def read_arguments(read: TextReader, put: TextSink, tool: Mapping[str, Any]) -> ReadStep:
     """Read all arguments as an object; return "" if the text ended first.  Raises Malformed."""
     properties = tool.get("properties")
     places = chain(properties if isinstance(properties, Mapping) else (), map("argument_{}".format, count(1)))
