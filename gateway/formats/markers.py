@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
 
 # Tokens that models write, or servers leave, at the end of a turn.  No ordinary text ends with one.
@@ -15,6 +15,8 @@ END_TOKENS = (
 )  # fmt: skip
 _END_WINDOW = 256  # characters at the end of a turn in which such tokens are removed
 _COPIED = 1 << 20  # characters of all prefixes that are kept as copies, which is faster
+_Search = Callable[..., re.Match[str] | None]
+_NAMED_LINE = re.compile(r">>>[^>\n]*\n")
 
 
 class _Prefixes(Container[str]):
@@ -34,7 +36,7 @@ class Markers:
 
     def __init__(self, *literals: str) -> None:
         ordered = sorted({*literals})
-        self.search = re.compile("|".join(map(re.escape, sorted(ordered, key=len, reverse=True)))).search
+        self.search: _Search = re.compile("|".join(map(re.escape, sorted(ordered, key=len, reverse=True)))).search
         self.prefixes: Container[str] = (
             _Prefixes(ordered)
             if sum(len(m) ** 2 for m in ordered) > _COPIED
@@ -53,6 +55,24 @@ class Markers:
                 if end[i:] in self.prefixes:
                     return len(end) - i
         return 0
+
+
+class NamedLines(Markers):
+    """The literals >>>NAME⏎ of these names, which may be thousands: a pattern of all of them takes a second to compile.
+
+    names: words without `>` and line ends; no other name is found.
+    """
+
+    def __init__(self, *names: str) -> None:
+        ordered = sorted(f">>>{name}\n" for name in {*names})
+        self._literals = frozenset(ordered)
+        self.search = self._search
+        self.prefixes, self.short, self.first = _Prefixes(ordered), frozenset(), frozenset(">")
+        self.max_length = max(map(len, ordered)) - 1
+
+    def _search(self, text: str, begin: int = 0) -> re.Match[str] | None:
+        found = (line for line in _NAMED_LINE.finditer(text, begin) if line[0] in self._literals)
+        return next(found, None)
 
 
 class EndTokens:

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from gateway.events import Finish, TextDelta, ToolArgsDelta, ToolCallEnd
 from gateway.formats import FORMATS, canonical_name, format_names
-from gateway.formats.markers import END_TOKENS, Markers
+from gateway.formats.markers import END_TOKENS, Markers, NamedLines
 from gateway.formats.markup import Markup
 from gateway.formats.parser import ParseContext
 from gateway.pipeline.normalizer import Normalizer
 from gateway.warnings import Warnings
+from support.call_counts import Calls
 from support.encoders import ENCODERS
 from support.format_events import calls, strings, text_events, untraced, written
 from support.format_literals import all_tags, literals
@@ -245,6 +246,23 @@ def test_markers_take_little_memory_for_a_long_literal():
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
+
+
+@given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=4), st.text(">ab\n", max_size=20))
+def test_named_lines_are_found_as_markers_are(names, text):
+    lines, markers = NamedLines(*names), Markers(*(f">>>{name}\n" for name in names))
+    found, expected = lines.search(text, 0), markers.search(text, 0)
+    assert (found and found.span()) == (expected and expected.span())
+    assert lines.partial_suffix(text) == markers.partial_suffix(text)
+    assert (lines.short, lines.first, lines.max_length) == (markers.short, markers.first, markers.max_length)
+
+
+def test_named_lines_of_many_names_are_found_by_little_work():
+    """A pattern of the names takes millions of calls to compile."""
+    names = [f"tool_{number}_{'x' * 60}" for number in range(2000)]
+    with Calls(lambda _: True) as calls:
+        found = NamedLines(*names).search(f">>>x>>>{names[7]}\n")
+    assert found[0] == f">>>{names[7]}\n" and calls.count < 2 * len(names)
 
 
 def test_format_without_reasoning_and_tools_reads_all_as_text():

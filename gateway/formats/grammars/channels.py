@@ -21,7 +21,7 @@ from gateway.formats.argument_types import escape_json_string
 from gateway.formats.grammars import bare_json
 from gateway.formats.grammars.json_calls import read_arguments
 from gateway.formats.grammars.tagged import TaggedCall
-from gateway.formats.markers import ENDS, Markers
+from gateway.formats.markers import ENDS, Markers, NamedLines
 from gateway.formats.markup import Markup
 from gateway.formats.parser import ParseContext, ParserOutput, start_call, try_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
@@ -110,13 +110,14 @@ def _messages(read: TextReader, emit: ParserOutput, context: ParseContext, name:
     if name != "all" and (yield from read.peek()) != "{" and name not in _CODE:
         raise Malformed
     read.end_recording()
-    stops = Markers(*(f">>>{name}\n" for name in (*context.tools, *_CODE, "all")))
+    stops: Markers | None = None
     while name not in ("", "all"):
         start_call(read, emit, name)
         if (yield from read.peek()) == "{":
             if (yield from read_arguments(read, emit.tool_args, context.shape(name))):
                 emit.tool_end()
             return ""
+        stops = stops or NamedLines(*context.tools, *_CODE, "all")
         name = (yield from code(read, emit, context, name, stops)).removeprefix(">>>").rstrip()
     return "whole"
 
