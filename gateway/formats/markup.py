@@ -84,7 +84,8 @@ class _MarkupParser:
         if not (stops or first):
             return (yield from read.rest(self._emit.text))
         while stops and not first:
-            if not (mark := (yield from read.read_until_trimmed(stops, self._emit.text, markup.citations))):
+            torn = () if self._in_block else self._openings
+            if not (mark := (yield from read.read_until_trimmed(stops, self._emit.text, markup.citations, torn))):
                 break
             fresh = self._begun == read.offset - len(read.marker)
             self._has_text |= not fresh

@@ -39,6 +39,7 @@ _IN_JSON = frozenset('"{}[]<,')  # characters to stop at outside of strings
 _NONE: frozenset[str] = frozenset()
 _first = itemgetter(0)
 _FENCE = "`"  # text at the end of a response that the token limit cut, as Markdown has many of them
+_TORN = 6  # least characters of a beginning of a tag that is no text
 _GAP = 16  # most characters of white space before a marker that belong to it
 
 
@@ -67,12 +68,15 @@ class TextReader(TextBuffer):
                 return self._drop()
             yield passage if self._waits else None
 
-    def read_until_trimmed(self, markers: Markers, emit: TextSink, bare: Collection[str] = ()) -> ReadStep:
+    def read_until_trimmed(
+        self, markers: Markers, emit: TextSink, bare: Collection[str] = (), torn: Collection[str] = ()
+    ) -> ReadStep:
         """Emit text like `until`, without the white space right before the marker.
 
         Up to 16 characters of white space belong to the marker.
 
         bare: markers that keep the white space before them in the text.
+        torn: tags that are dropped where only their beginning came before a tool call outside of this text.
         """
         passage = self._past(markers.first, emit, trimmed=True)
         while True:
@@ -82,6 +86,9 @@ class TextReader(TextBuffer):
                 self.marker = self._take(found.end())
                 return found[0]
             end = self._certain(markers)
+            if self._eof and self.before_call:
+                self._drop_torn(markers, torn)
+                end = len(self._buffer)
             self._emit(end if self._eof else self._gap(end), emit)
             if self._eof:
                 return self._drop()
@@ -301,6 +308,14 @@ class TextReader(TextBuffer):
         while end > least and self._buffer[end - 1].isspace():
             end -= 1
         return end
+
+    def _drop_torn(self, markers: Markers, tags: Collection[str]) -> None:
+        """Drop the beginning of a tag on a line of its own at the end of the text."""
+        begin = len(self._buffer) - markers.partial_suffix(self._buffer[self._pos :])
+        torn, gap = self._buffer[begin:], self._gap(begin)
+        alone = not self._base + gap or "\n" in self._buffer[gap:begin]
+        if alone and len(torn) >= _TORN and torn[0] in "<[" and any(tag.startswith(torn) for tag in tags):
+            self._buffer = self._buffer[:gap]
 
     def _behind_gap(self) -> int:
         """Return the end of the white space that comes next."""

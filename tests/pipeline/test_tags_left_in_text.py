@@ -29,6 +29,10 @@ LEFT = [
     ("an opening tag behind text", "hermes_json", ["Let me see.\n\n<tool_call>\n", ONE], "Let me see."),
     ("two opening tags", "qwen_xml", ["<tool_call>\n<function=", ONE], ""),
     ("the beginning of the call", "hermes_json", ['<tool_call>\n{"na', ONE], ""),
+    ("a torn opening tag", "hermes_json", ["<tool_c", ONE], ""),
+    ("a torn opening tag behind text", "qwen_xml", ["Let me see.\n\n<tool_call", ONE], "Let me see."),
+    ("a torn opening tag between calls", "hermes_json", [ONE, "\n<tool_", TWO], ""),
+    ("a torn tag of Mistral", "mistral", ["See:\n[TOOL_CA", ONE], "See:"),
     ("the tag of Mistral before the call", "mistral", ["[TOOL_CALLS]", ONE], ""),
     ("the tag of Mistral behind the call", "mistral", [ONE, "[TOOL_CALLS]"], ""),
     ("special tokens", "kimi_k2", [KIMI, ONE, KIMI_END], ""),
@@ -44,6 +48,12 @@ TEXT = [
     ("a quotation", [ONE, "> Hi"], "> Hi"),
     ("a bracket", [ONE, ">"], ">"),
     ("a text that begins like the tag", ["See <tool_calling>.", ONE], "See <tool_calling>."),
+    ("a torn opening tag at the end of a sentence", ["I write <tool_c", ONE], "I write <tool_c"),
+    ("a torn opening tag in a word", ["list<tool", ONE], "list<tool"),
+    ("a torn opening tag in a code block", ["```xml\n<tool_c", ONE], "```xml\n<tool_c"),
+    ("a short beginning of a tag", ["So:\n<tool", ONE], "So:\n<tool"),
+    ("the beginning of another tag", ["So:\n</thin", ONE], "So:\n</thin"),
+    ("the beginning of a word that some family uses as a tag", ["So:\nActi", ONE], "So:\nActi"),
     ("a word that some family uses as a tag", ["Action:", ONE], "Action:"),
 ]  # fmt: skip
 
@@ -110,13 +120,14 @@ def test_text_behind_a_call_of_the_server_stays_in_every_format(format, text):
         ("<tool_call>\n", ""),
         ("Hi.\n</function>\n</tool_call>", "Hi."),
         ("Hi.\n\n<tool_call>", "Hi."),
+        ("Hi.\n<tool_c", "Hi."),
     ],
 )
 def test_tags_left_in_a_whole_answer_are_dropped(left, text, format):
     assert found_in_body([left, ONE], format) == (text, calls_in([ONE]))
 
 
-@pytest.mark.parametrize("left", ["\n</tool_call>", "<tool_call>\n", ">\n</tool_call>"])
+@pytest.mark.parametrize("left", ["\n</tool_call>", "<tool_call>\n", ">\n</tool_call>", "\n<tool_c"])
 def test_tags_without_a_call_stay_text(left):
     assert found_in([left], "hermes_json", 2) == (left, [])
 
