@@ -45,7 +45,7 @@ class Markup(MarkupTags, frozen=True, kw_only=True, dict=True):
         return replace(self, thoughts={APART: (APART_END,)})
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-        read.ends = self.ends
+        read.ends, read.words = self.ends, self.words
         return _MarkupParser(self, read, emit, context).run()
 
 

@@ -26,6 +26,7 @@ class MarkupTags(Struct, frozen=True, kw_only=True, dict=True):
         opened.
     calls: opening tag → the parser of the text behind it.
     before: tags that have a meaning only if a call, or another of them, follows.
+    words: tags of calls that begin like words of ordinary text, so that a beginning which the token limit left is text.
     after: closing tags of calls.
     silent: tags around plain text.
     answer: tags around the response text.  They are dropped if the text begins with the opening tag.  A closing tag
@@ -39,6 +40,7 @@ class MarkupTags(Struct, frozen=True, kw_only=True, dict=True):
     thoughts: Mapping[str, tuple[str, ...]] = THINK
     calls: Mapping[str, CallParser] = MappingProxyType({})
     before: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     answer: Mapping[str, str] = MappingProxyType({})

@@ -46,12 +46,13 @@ _GAP = 16  # most characters of white space before a marker that belong to it
 class TextReader(TextBuffer):
     """The read operations of formats.  Each takes the text that is certain and suspends for the rest."""
 
-    __slots__ = ("marker", "nesting", "was_repaired")
+    __slots__ = ("marker", "nesting", "was_repaired", "words")
 
     def __init__(self, limit: int = 8 << 20) -> None:
         super().__init__(limit)
         self.marker = ""  # the last marker found, with the white space that belongs to it
         self.was_repaired = False  # JSON was changed
+        self.words: tuple[str, ...] = ()  # markers whose beginning is text at a cut
         self.nesting = 0  # open brackets in the arguments of a call
 
     def until(self, markers: Markers, emit: TextSink) -> ReadStep:
@@ -300,7 +301,9 @@ class TextReader(TextBuffer):
         """Return the end of the text that cannot be the beginning of a marker."""
         end = len(self._buffer)
         begin = end if self._eof and not self._cut else end - markers.partial_suffix(self._buffer[self._pos :])
-        return end if self._eof and not self._buffer[begin:].strip(_FENCE) else begin
+        tail = self._buffer[begin:]
+        is_text = self._eof and (not tail.strip(_FENCE) or any(word.startswith(tail) for word in self.words))
+        return end if is_text else begin
 
     def _gap(self, end: int) -> int:
         """Return the start of the white space before `end`."""

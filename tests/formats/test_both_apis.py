@@ -23,6 +23,7 @@ CASES = [
     ("text on both sides of a call of an unknown family", "m", f"Rain.{XML}Go.", "Rain.\nGo.", X),
     ("a block of tool_code", "gemini-2.5-flash", f"Now.\n{TOOL_CODE}", "Now.", X),
     ("a block of tool_code", "gemma-3-27b-it", TOOL_CODE, "", X),
+    ("a call without special tokens", "kimi-k2-instruct", 'Now.\nfunctions.f:0{"a": "x"}', "Now.", X),
     ("tags without their blanks", "minicpm5-1b", '<functionname="f"><paramname="a">x</param></function>', "", X),
     ("a parameter twice", "qwen3-coder-30b", XML.replace("<par", "<parameter=a>y</parameter><par"), "", X),
     (

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from itertools import product
 
+from msgspec.structs import replace
+
 from gateway.formats.grammars import json_calls, pythonic
 from gateway.formats.grammars.headed import HeadedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import Markup
 from gateway.formats.markup_tags import THINK
-from gateway.formats.parser import by_next_token
+from gateway.formats.parser import ParseContext, ParserOutput, by_next_token
+from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.spec import FormatSpec
+from gateway.formats.text_buffer import Malformed
 
 
 def _spelled(*tags: str) -> tuple[str, ...]:
@@ -60,6 +64,24 @@ _KIMI_CALL = HeadedCall(
     ends=("<|tool_call_end|>", "<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
     parts=_kimi,
 )
+
+_KIMI_WORD = "functions."
+
+
+def _counted(header: str) -> tuple[str, str]:
+    """Split a header behind `functions.`, which is no call without a counter."""
+    name, _, index = header.rpartition(":")
+    return (name, f"{_KIMI_WORD}{header}") if index.isdecimal() else ("", "")
+
+
+def _kimi_words(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """Read a call of an offered tool without the special tokens, which some servers remove."""
+    if not (yield from read.lookahead(*map("{}:".format, context.tools))):
+        raise Malformed
+    return (yield from _KIMI_WORDS(read, emit, context))
+
+
+_KIMI_WORDS = replace(_KIMI_CALL, begins=(), parts=_counted)
 
 _PLAMO_BEGINS = tuple(f"<|plamo:begin_tool_{part}:plamo|>" for part in ("requests", "request", "name"))
 _PLAMO_CALL = HeadedCall(
@@ -114,7 +136,11 @@ ROWS: Mapping[str, FormatSpec] = {
         signs=("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>"),
     ),
     "kimi_k2": FormatSpec(
-        parse=Markup(calls=dict.fromkeys(_KIMI_BEGINS, _KIMI_CALL), after=_KIMI_CALL.ends),
+        parse=Markup(
+            calls={**dict.fromkeys(_KIMI_BEGINS, _KIMI_CALL), _KIMI_WORD: _kimi_words},
+            words=(_KIMI_WORD,),
+            after=_KIMI_CALL.ends,
+        ),
         families="Kimi K2, K2 Thinking, K2.5",
         aliases=("kimi",),
         example=(
