@@ -9,8 +9,9 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
+from gateway.server.http.coalescing_transport import CoalescingTransport
 from gateway.server.http.slow_client import ConnectionSettings, SlowClientProtocol
-from gateway.server.http.uvicorn_protocol import CoalescingTransport, HttpProtocol, pass_stop_on
+from gateway.server.http.uvicorn_protocol import HttpProtocol, pass_stop_on
 
 if TYPE_CHECKING:
     from gateway.server.http.tls import Certificates

@@ -22,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.server.http.client_connection import ClientConnection, HeaderList, set_client_connection
+from gateway.server.http.coalescing_transport import LARGE, CoalescingTransport
 from gateway.server.http.deadline_timer import DeadlineTimer
 from gateway.server.http.request_reader import header_dict
 from gateway.server.http.slow_client import SlowClientProtocol
@@ -40,8 +41,6 @@ _HEAD_TOO_LARGE = (
     b"connection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
 )
 _name = itemgetter(0)
-_HEAD = b"HTTP/1."
-_LARGE = 1 << 14  # bytes of data that is not copied to join it with other data
 _LENGTHS = (b"content-length", b"transfer-encoding")
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
@@ -49,62 +48,6 @@ _CHUNKED = (b"transfer-encoding", b"chunked")
 _LAST_CHUNK = b"0\r\n\r\n"
 _LINE_END = b"\r\n"
 _CONTROLS = bytes({*range(32), 127} - {9})  # characters that no header may have within it
-
-
-class CoalescingTransport:
-    """The used part of a transport.  It delays headers to the end of the loop's turn, to send them with the first data.
-
-    write_below: writes data that is no head while nothing is delayed; on_lost: called when the transport is lost.
-    """
-
-    on_lost: Callable[[], None] | None = None
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self.below, self.write_below, self._loop = transport, transport.write, loop
-        self.delayed = b""
-
-    def write(self, data: bytes) -> None:
-        """Write data; headers wait for the first data, and are joined with it unless that copies much."""
-        if self.delayed and len(data) > _LARGE:
-            self.write_parts(data)
-            return
-        if self.delayed:
-            data, self.delayed = self.delayed + data, b""
-        elif data.startswith(_HEAD):
-            self.delayed = data
-            self._loop.call_soon(self.flush)
-            return
-        self.below.write(data)
-
-    def write_parts(self, *parts: bytes) -> None:
-        """Write what is delayed and these parts in one system call, without a copy.  A closed connection drops them."""
-        if not self.below.is_closing():
-            self.below.writelines((self.delayed, *parts) if self.delayed else parts)
-        self.delayed = b""
-
-    def close(self) -> None:
-        """Write what is delayed, and close."""
-        self.flush().close()
-
-    def flush(self) -> asyncio.Transport:
-        """Write what is delayed, unless the connection is closed; return the transport below."""
-        if self.delayed:
-            if not self.below.is_closing():
-                self.below.write(self.delayed)
-            self.delayed = b""
-        return self.below
-
-    def get_write_buffer_size(self) -> int:
-        """Return the bytes that are not sent yet."""
-        return len(self.delayed) + self.below.get_write_buffer_size()
-
-    def is_closing(self) -> bool:
-        """Return True if the transport closes."""
-        return self.below.is_closing()
-
-    def abort(self) -> None:
-        """Close the transport at once."""
-        self.below.abort()
 
 
 class FastRequestCycle(RequestResponseCycle, ClientConnection):
@@ -133,7 +76,7 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
     def try_send(self, headers: HeaderList, body: bytes) -> bool:
         if not (head := self._begun_head(headers)):
             return False
-        if len(body) > _LARGE:
+        if len(body) > LARGE:
             self.transport.write_parts(head, body)
         else:
             self.transport.flush().write(head + body)
@@ -154,7 +97,7 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
             return False
         size = len(piece)
         self.streamed += size
-        if size > _LARGE:
+        if size > LARGE:
             self.transport.write_parts(b"%x\r\n" % size, piece, b"\r\n" + after)
         else:
             chunk = _size_line(size) + piece + (_LINE_END + after if after else _LINE_END)

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from gateway.server.http.coalescing_transport import CoalescingTransport
 from gateway.server.http.server_config import FrameTransport
-from gateway.server.http.uvicorn_protocol import CoalescingTransport
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, HttpToolsProt
 from uvicorn.server import ServerState
 
 from gateway.server.http.client_connection import CancelOnDisconnect, EventStreamWriter, client_connection
+from gateway.server.http.coalescing_transport import CoalescingTransport
 from gateway.server.http.server_config import ServerConfig
-from gateway.server.http.uvicorn_protocol import CoalescingTransport, FastRequestCycle, HttpProtocol
+from gateway.server.http.uvicorn_protocol import FastRequestCycle, HttpProtocol
 from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability.telemetry import Telemetry
 from support.app import listening, settings
