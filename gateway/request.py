@@ -16,6 +16,7 @@ from gateway.events import ToolKind
 # {"id": …, "type": KIND, KIND: {"name": …, "namespace": …, "arguments": …}}.  The kind custom has `input` instead of
 # `arguments`.  The arguments of the other kinds are the JSON that events.ToolCallStart describes.
 Message = dict[str, Any]
+SentTexts = dict[int, tuple[str, memoryview]]  # long texts by `id`, each with its JSON in the client's body
 LEADING = ("system", "developer")  # roles of the messages before a conversation begins
 _MANY = 1000  # messages
 _LARGE = 1 << 20  # characters
@@ -249,6 +250,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     names_stop: the response names the stop sequence that ended it.
     sent: the body in the API of some backend; None: no backend speaks the client's API.
     past: the messages that `PAST` stands for; None: the messages are complete.
+    texts: long texts whose JSON is known.
     """
 
     model: str
@@ -270,6 +272,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     names_stop: bool = False
     sent: SentBody | None = None
     past: EncodedPast | None = None
+    texts: SentTexts = {}
 
     def with_whole_past(self) -> "Request":
         """Return the request with all its messages."""

@@ -10,8 +10,10 @@ from typing import Any
 
 from msgspec import UNSET, DecodeError, Struct, json
 
+from gateway.api.long_texts import Folded, fold, unfold
 from gateway.api.validation import too_long, wrong_type
 from gateway.errors import BadRequest, TooLarge
+from gateway.request import SentTexts
 
 _SLICE = 128 << 10  # bytes per step, which takes half a millisecond; the heap has room for them
 _FOR_AN_ITEM = 8  # values per item
@@ -136,16 +138,35 @@ _SURROGATES = re.compile(
 )
 
 
-def decode_body(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
+def decode_body(raw: bytes, counts: Counts = COUNTS, sent: SentTexts | None = None) -> dict[str, Any]:
     """Return a client's body without its null members, which count as absent.
 
     Raise BadRequest if it is not a JSON object, and TooLarge for too many values.
+
+    sent: gets the long texts of the body.
     """
     size = len(raw)
     if size <= counts.items and size <= counts.parts:
         return known(raw)
+    if (folded := fold(raw)) and (body := _unfolded(folded, counts)) is not None:
+        if sent is not None:
+            sent.update(folded.sent)
+        return body
     counts.check_raw(raw)
     body = known(raw)
+    counts.check_lists(body)
+    return body
+
+
+def _unfolded(folded: Folded, counts: Counts) -> dict[str, Any] | None:
+    """Return the body; None if the whole one has to be decoded, for the position of an error or the place of a text."""
+    counts.check_raw(folded.rest)
+    try:
+        body = known(folded.rest)
+    except BadRequest:
+        return None
+    if not unfold(body, folded.texts):
+        return None
     counts.check_lists(body)
     return body
 

@@ -18,7 +18,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=4), st.integers(1, 9), st.integers(0, 3))
 def test_steps_encode_a_body_to_the_same_bytes(body, step, levels):
-    assert body_encoder.encoded(body, step, levels) == json.encode(body)
+    assert body_encoder.encoded(body, {}, step, levels) == json.encode(body)
 
 
 def test_steps_encode_what_is_nested_deeply():

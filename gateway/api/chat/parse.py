@@ -14,7 +14,7 @@ from gateway.api.chat.schema import body as check_body
 from gateway.api.chat.schema import usual_format
 from gateway.api.validation import ResolvedToolChoice, check_stream_options, resolve_tool_choice, unknown_tool_error
 from gateway.errors import BadRequest
-from gateway.request import Message, Request, Tool, ToolName, are_large, are_text_only
+from gateway.request import Message, Request, SentTexts, Tool, ToolName, are_large, are_text_only
 
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _UNLIMITED = -1  # for llama.cpp and LM Studio, whose examples have it; other servers refuse it
@@ -95,7 +95,8 @@ def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
 
     Raise BadRequest, in OpenAI's words, if the API does not allow it, and TooLarge for too many values.
     """
-    body = decode_body(raw, counts)
+    texts: SentTexts = {}
+    body = decode_body(raw, counts, texts)
     for name in _LIMITS:
         if body.get(name) == _UNLIMITED:
             del body[name]
@@ -120,6 +121,7 @@ def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
         stream=body.pop("stream", False),
         large=are_large(messages, len(raw)),
         rest=body,
+        texts=texts,
     )
     if simple:
         vars(request)["is_text_only"] = True  # the value of this cached property is known already

@@ -6,54 +6,63 @@ from typing import Any
 
 from msgspec import json
 
+from gateway.request import SentTexts
+
 _STEP = 1 << 16  # characters of text: the heap and the cache have room for them, and for what they are encoded to
 _TOGETHER = 100  # most list elements in one encoder call
 _DEEPEST = 8  # levels that may hold a large text: body, messages, message, content, part, its member, two more
+
+_NO_TEXTS: SentTexts = {}
 
 _encode = json.Encoder().encode
 Piece = bytes | memoryview
 
 
-def encoded(body: dict[str, Any], step: int = _STEP, levels: int = _DEEPEST) -> bytes:
+def encoded(body: dict[str, Any], texts: SentTexts = _NO_TEXTS, step: int = _STEP, levels: int = _DEEPEST) -> bytes:
     """Encode a body to the same bytes as the encoder in one call.
 
+    texts: long texts whose JSON is known.
     step: the most characters per encoder call; a longer text is split, and list elements are grouped up to it.
     levels: the depth to which long texts are looked for.
     """
     whole = BytesIO()  # grows in place and gives its bytes away without a copy
-    whole.writelines(_object(body, step, levels))
+    whole.writelines(_object(body, texts, step, levels))
     return whole.getvalue()
 
 
-def _pieces(value: Any, step: int, levels: int) -> Iterator[Piece]:  # noqa: ANN401 - decoded JSON
+def _pieces(value: Any, texts: SentTexts, step: int, levels: int) -> Iterator[Piece]:  # noqa: ANN401 - decoded JSON
     if _size(value, levels) <= step:
         yield _encode(value)
+    elif id(value) in texts:
+        yield texts[id(value)][1]
     elif isinstance(value, str):
         yield b'"'
         for start in range(0, len(value), step):
             yield _inner(value[start : start + step])
         yield b'"'
     elif isinstance(value, dict):
-        yield from _object(value, step, levels - 1)
+        yield from _object(value, texts, step, levels - 1)
     else:
-        yield from _list(value, step, levels - 1)
+        yield from _list(value, texts, step, levels - 1)
 
 
-def _object(value: dict[str, Any], step: int, levels: int) -> Iterator[Piece]:
+def _object(value: dict[str, Any], texts: SentTexts, step: int, levels: int) -> Iterator[Piece]:
     yield b"{"
     for place, (name, member) in enumerate(value.items()):
         yield b"," * (place > 0) + _encode(name) + b":"
-        yield from _list(member, step, levels) if isinstance(member, list) else _pieces(member, step, levels)
+        yield from (
+            _list(member, texts, step, levels) if isinstance(member, list) else _pieces(member, texts, step, levels)
+        )
     yield b"}"
 
 
-def _list(value: list[Any], step: int, levels: int) -> Iterator[Piece]:
+def _list(value: list[Any], texts: SentTexts, step: int, levels: int) -> Iterator[Piece]:
     yield b"["
     for place, some in enumerate(_portions(value, step, levels)):
         if place:
             yield b","
         if len(some) == 1:
-            yield from _pieces(some[0], step, levels)
+            yield from _pieces(some[0], texts, step, levels)
         else:
             yield _inner(some)
     yield b"]"

@@ -85,7 +85,7 @@ def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: War
         fields |= _tools(request, target, ledger)
     if kind.counts_one and request.n > 1 and not request.stream:
         ledger.add("estimated", "usage")
-    return encoded(fields) if request.large else _encode(fields)
+    return encoded(fields, request.texts) if request.large or request.texts else _encode(fields)
 
 
 def chat_decoder(request: Request, ledger: Warnings) -> ChatDecoder:
