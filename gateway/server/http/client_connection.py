@@ -46,6 +46,13 @@ class ClientConnection:
         """Take the request's whole body, if it has arrived and was not taken yet; else return None."""
         return None
 
+    async def read_body(self, length: int) -> bytes | None:
+        """Read the request's body, whose length is known, into one place, if nothing was taken from it yet.
+
+        Return less of it if the client disconnects, and None where only messages have it.
+        """
+        return None
+
     def on_disconnect(self, callback: Callable[[], None]) -> bool:
         """Call this function if the client disconnects, until `clear_on_disconnect`.
 

@@ -22,6 +22,7 @@ from gateway.server.http.memory import FREE, Room
 from gateway.server.worker_thread import parsed
 
 STEP = 1 << 18  # bytes that are decoded at a time: a millisecond at most
+_LARGE = 1 << 18  # bytes of a body that is read into one place; the first read of a connection has as many
 _WINDOW = 23  # log2 of the window of a zstd frame in bytes, as RFC 9659 limits it
 _MAX_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
 _ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
@@ -178,7 +179,12 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
     if length > FREE:
         await room.grow(length)
     if encoding == "identity":
-        whole = client_connection(request.scope).take_body()
+        connection = client_connection(request.scope)
+        whole = connection.take_body()
+        if whole is None and length > _LARGE:
+            whole = await connection.read_body(length)
+            if whole is not None and len(whole) < length:
+                raise ClientDisconnect
         return await _received(request.receive, limit, room) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported. Send one of {', '.join(ENCODINGS)} or identity."

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from gateway.server.http.client_connection import ClientConnection, HeaderList, set_client_connection
 from gateway.server.http.coalescing_transport import LARGE, CoalescingTransport
 from gateway.server.http.deadline_timer import DeadlineTimer
+from gateway.server.http.direct_body import BodyOwner, DirectBody
 from gateway.server.http.request_reader import header_dict
 from gateway.server.http.slow_client import SlowClientProtocol
 
@@ -45,6 +46,7 @@ _LENGTHS = (b"content-length", b"transfer-encoding")
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
+_LAST_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _LINE_END = b"\r\n"
 _CONTROLS = bytes({*range(32), 127} - {9})  # characters that no header may have within it
@@ -121,6 +123,19 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         body, self.body = bytes(self.body), bytearray()
         return body
 
+    async def read_body(self, length: int) -> bytes | None:
+        protocol = self.transport.below.get_protocol()
+        if not (isinstance(protocol, HttpProtocol) and self.more_body and protocol.has_plain_body):
+            return None
+        reader = DirectBody(protocol, self.transport.below, self.body, length)
+        self.body = bytearray()
+        self.message_event.clear()
+        self.flow.resume_reading()
+        body = await reader.read()
+        if len(body) == length:
+            self.message_event.clear()
+        return body
+
     def on_disconnect(self, callback: Callable[[], None]) -> bool:
         if self.disconnected:
             return False
@@ -158,7 +173,7 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         self.on_response()
 
 
-class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc] # its config is one of ours
+class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: ignore[misc] # its config is one of ours
     """Close connections whose request does not end, or that servers could read in different ways."""
 
     scope: Scope  # type: ignore[assignment] # uvicorn's, with our entries
@@ -198,6 +213,29 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
             self._expect()
             self._bound(len(data))
             self._hurry(len(data))
+
+    @property
+    def has_plain_body(self) -> bool:
+        """Return True if the rest of the request is the rest of its body, and the client sends it unasked."""
+        upgrades = self.parser.should_upgrade()
+        return not (upgrades or self.expect_100_continue or b"transfer-encoding" in header_dict(self.scope))
+
+    def body_received(self, size: int, *, whole: bool) -> None:
+        """Do as `data_received`.  After the body another parser has to begin, as this one still waits for it.
+
+        Behind the last request of a connection it skips all data, as this one would.
+        """
+        self._expect_no_more()
+        if whole:
+            more = self.parser.should_keep_alive()
+            self.parser = httptools.HttpRequestParser(self if more else None)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            if not more:
+                self.parser.feed_data(_LAST_REQUEST)
+            self.on_message_complete()
+        else:
+            self._expect()
+            self._hurry(size)
 
     def on_message_begin(self) -> None:
         """Begin to read a request."""

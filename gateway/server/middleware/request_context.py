@@ -92,6 +92,14 @@ class _RecordedConnection(ClientConnection):
             self._record.received += len(body)
         return body
 
+    async def read_body(self, length: int) -> bytes | None:
+        body = await self._connection.read_body(length)
+        if body is not None:
+            self._record.received += len(body)
+            if len(body) < length:
+                self._client_left()
+        return body
+
     def on_disconnect(self, callback: Callable[[], None]) -> bool:
         watched = self._connection.on_disconnect(self._client_left)
         if watched:

@@ -86,6 +86,7 @@ UNFINISHED = {
     "nothing": b"",
     "half a head": WHOLE[:40],
     "half a body": HEAD % 100 + b"{",
+    "half a large body": HEAD % 1_000_000 + b" " * 500_000,
     "half a second request": WHOLE + WHOLE[:40],
 }
 

@@ -34,6 +34,7 @@ from gateway.server.process.config_source import (
 from gateway.server.upstream.backend import Backend
 from support.app import HELLO_MESSAGES, listening, on_both_loops
 from support.cli import run
+from support.raw_requests import request_bytes
 from support.serve_process import first, rest, streaming
 from support.sse import text_of
 from support.tls import CA, TRUSTING, issue, replace, serving, trusting, whole
@@ -173,6 +174,18 @@ async def test_tls_connection_has_version_1_2_or_later_and_http_1_1(tmp_path):
             with pytest.raises(ssl.SSLError):
                 await handshake(port, name, context)
     assert Certificates(whole(tmp_path)).context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@on_both_loops
+async def test_tls_carries_a_large_body_between_others(tmp_path):
+    image = "data:image/png;base64," + "iVBOR/+A" * (1 << 18)
+    parts = [{"type": "image_url", "image_url": {"url": image}}]
+    large, small = request_bytes(messages=[{"role": "user", "content": parts}]), request_bytes()
+    async with encrypted(tmp_path, HELLO) as port, asyncio.timeout(DEADLINE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=TRUSTING, server_hostname="localhost")
+        with closing(writer):
+            writer.write(large + small + large + small.replace(b"host", b"connection: close\r\nhost"))
+            assert (await reader.read()).count(b"HTTP/1.1 200 ") == 4
 
 
 @on_both_loops
