@@ -22,7 +22,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from gateway.formats.grammars import bare_json, fenced_json, tool_code
+from gateway.formats.grammars import bare_json, code_blocks
 from gateway.formats.grammars.json_calls import FENCE
 from gateway.formats.markup_tags import APART, APART_END, MarkupTags
 from gateway.formats.parser import CallParser, Format, ParseContext, ParserOutput, recover_call
@@ -137,12 +137,12 @@ class _MarkupParser:
 
     def _block(self) -> ReadStep:
         """Read a fence at the beginning: of a JSON block that is a call, around a call, or of a code block."""
-        read, opening = self._read, (yield from fenced_json.opening(self._read))
+        read, opening = self._read, (yield from code_blocks.opening(self._read))
         own = (yield from read.lookahead(*self._markup.call_openings)) if self._markup.call_openings else ""
-        if own or tool_code.opens(opening) or not (yield from read.lookahead("{", "[")):
+        if own or code_blocks.opens_tool_code(opening) or not (yield from read.lookahead("{", "[")):
             read.marker = opening
             yield from self._fence(FENCE, fresh=True)
-        elif (yield from fenced_json.block(read, self._emit, self._context, opening)):
+        elif (yield from code_blocks.json_block(read, self._emit, self._context, opening)):
             self._called = True
         else:
             self._in_block = True
@@ -345,7 +345,7 @@ class _MarkupParser:
             fenced, tags = mark in markup.fences, (*markup.before, *markup.calls)
             if fenced and read.marker.endswith(mark):
                 yield from read.run(_INFO)
-            if fenced and (yield from tool_code.block(read, emit or self._emit, self._context, tags)):
+            if fenced and (yield from code_blocks.tool_code_block(read, emit or self._emit, self._context, tags)):
                 self._called = True
                 return mark
             while mark in (*markup.before, *markup.fences):
