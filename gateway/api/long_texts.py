@@ -37,7 +37,7 @@ def fold(raw: bytes) -> Folded | None:
     while (end := raw.find(b'"', place)) >= 0:
         start = raw.rfind(b'"', done, place) + 1
         place = end + _LONG
-        if end - start >= _LONG and start and (text := _text(raw, start, end)):
+        if end - start >= _LONG and start and (text := _text(raw, whole, start, end)):
             mark = f"{_MARK}{len(texts)}"
             texts[mark], sent[id(text)] = text, (text, whole[start - 1 : end + 1])
             rest += whole[done:start], mark.encode()
@@ -45,12 +45,13 @@ def fold(raw: bytes) -> Folded | None:
     return Folded(b"".join((*rest, whole[done:])), texts, sent) if texts else None
 
 
-def _text(raw: bytes, start: int, end: int) -> str | None:
+def _text(raw: bytes, whole: memoryview, start: int, end: int) -> str | None:
     """Return the text between two quotes, if it is all of a text."""
     if raw[start] in _OUTSIDE or raw.find(b"\\", start, start + _LONG) >= 0:
         return None
+    piece = bytes(whole[start - 1 : end + 1])  # a call, behind which the event loop gets its turn
     try:
-        text: str = from_json(raw[start - 1 : end + 1])
+        text: str = from_json(piece)
     except ValueError:
         return None
     return text if text.isascii() and len(text) == end - start else None  # an escape is longer than what it stands for

@@ -33,6 +33,12 @@ def test_steps_encode_many_small_elements():
     assert body_encoder.encoded({"messages": messages}) == json.encode({"messages": messages})
 
 
+def test_steps_copy_the_json_of_a_known_text():
+    text, other = "a" * (9 << 20), "b" * (1 << 17)
+    body, known = {"messages": [{"content": text}, {"content": other}]}, memoryview(json.encode(text))
+    assert body_encoder.encoded(body, {id(text): (text, known)}) == json.encode(body)
+
+
 def test_steps_hold_one_copy_of_the_encoded_body():
     body = {"messages": [{"role": "user", "content": "a" * SIZE}]}
     tracemalloc.start()

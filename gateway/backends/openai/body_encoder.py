@@ -9,6 +9,7 @@ from msgspec import json
 from gateway.request import SentTexts
 
 _STEP = 1 << 16  # characters of text: the heap and the cache have room for them, and for what they are encoded to
+_COPIED = 1 << 23  # bytes of a text that is not encoded: copying them takes a millisecond or two
 _TOGETHER = 100  # most list elements in one encoder call
 _DEEPEST = 8  # levels that may hold a large text: body, messages, message, content, part, its member, two more
 
@@ -34,7 +35,8 @@ def _pieces(value: Any, texts: SentTexts, step: int, levels: int) -> Iterator[Pi
     if _size(value, levels) <= step:
         yield _encode(value)
     elif id(value) in texts:
-        yield texts[id(value)][1]
+        sent = texts[id(value)][1]
+        yield from (sent[start : start + _COPIED] for start in range(0, len(sent), _COPIED))
     elif isinstance(value, str):
         yield b'"'
         for start in range(0, len(value), step):
