@@ -81,7 +81,7 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
         if len(body) > LARGE:
             self.transport.write_parts(head, body)
         else:
-            self.transport.flush().write(head + body)
+            (self.transport.flush().write if self.transport.delayed else self.transport.write_below)(head + body)
         self._end()
         return True
 
@@ -281,7 +281,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
     def on_response_complete(self) -> None:
         """Do as uvicorn does, without a new timer for each request."""
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        if self.joining.below.is_closing():
             return
         self.flow.resume_reading()
         if self.pipeline:
