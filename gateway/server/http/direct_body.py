@@ -7,6 +7,8 @@ that joins them.  This saves 23 million instructions for an image of 5 MB.
 import asyncio
 from io import BytesIO
 
+_EMPTY = asyncio.BufferedProtocol()
+
 
 class BodyOwner(asyncio.Protocol):
     """The protocol of a connection, which gets all but the rest of the body."""
@@ -40,7 +42,7 @@ class DirectBody(asyncio.BufferedProtocol):
             lost: bool = await self._over
         except asyncio.CancelledError:
             if not (self._is_whole or self._transport.is_closing()):
-                self._transport.set_protocol(self._owner)
+                self._hand_back()
                 self._owner.data_received(bytes(self._room[self._begun : self._came]))
             raise
         if lost:
@@ -58,7 +60,7 @@ class DirectBody(asyncio.BufferedProtocol):
         """Note that bytes came; after the last one, all further ones go to the owner."""
         self._came += nbytes
         if self._is_whole:
-            self._transport.set_protocol(self._owner)
+            self._hand_back()
             self._end(lost=False)
         self._owner.body_received(nbytes, whole=self._is_whole)
 
@@ -82,6 +84,11 @@ class DirectBody(asyncio.BufferedProtocol):
     @property
     def _is_whole(self) -> bool:
         return self._came == len(self._room)
+
+    def _hand_back(self) -> None:
+        """Give the connection back to its owner."""
+        self._transport.set_protocol(_EMPTY)  # uvloop keeps the methods of the last buffered protocol, and its memory
+        self._transport.set_protocol(self._owner)
 
     def _end(self, *, lost: bool) -> None:
         if not self._over.done():  # else its caller was cancelled in this turn of the loop

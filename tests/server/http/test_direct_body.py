@@ -1,6 +1,7 @@
 """Test large bodies that are read past the parser: they are whole at any cut, and nothing else of a connection changes."""
 
 import asyncio
+import gc
 import json
 from itertools import pairwise
 from types import SimpleNamespace
@@ -294,6 +295,17 @@ async def test_direct_body_reaches_the_backend_between_other_requests(cut):
         assert site.app.state.buffers.taken == 0
     posts = [one.json for one in site.upstream.posts]
     assert [posts[0]["messages"], posts[2]["messages"]] == [MESSAGES] * 2 and posts[0] == posts[2]
+
+
+@on_both_loops
+async def test_direct_body_does_not_outlive_its_request_on_an_open_connection():
+    async with listening(ANSWER) as site, asyncio.timeout(DEADLINE):
+        reader, writer = await opened(site)
+        writer.write(LARGE)
+        assert await status(reader) == 200
+        gc.collect()
+        assert [one for one in gc.get_objects() if type(one) is DirectBody] == []
+        writer.close()
 
 
 @on_both_loops
