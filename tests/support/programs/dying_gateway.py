@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from functools import partial
+from threading import get_ident
 
 from sqlalchemy import Engine, Pool, event
 
@@ -19,25 +20,25 @@ _ANSWERS = ("INSERT INTO responses", "INSERT INTO completions")
 
 
 class Watch:
-    """Kill the process at its point."""
+    """Kill the process at its point.  Other transactions run beside the one that stores the response.
+
+    storing: the connection that stores it, or the thread of one that SQLAlchemy does not use.
+    """
 
     def __init__(self, point):
-        self.point, self.stored = point, False
+        self.point, self.storing = point, None
 
-    def executing(self, _, __, statement, *___):
+    def executing(self, connection, _, statement, *__):
         """Note a statement, before it is sent."""
-        self.stored = self.stored or statement.startswith(_ANSWERS)
-        self.passes(statement[: len(self.point)])
+        self.sends(connection.connection.dbapi_connection, statement)
 
-    def committing(self, _):
+    def committing(self, connection):
         """Note the commit of a transaction."""
-        if self.stored:
-            self.passes("COMMIT")
+        self.commits(connection.connection.dbapi_connection)
 
-    def returned(self, *_):
+    def returned(self, connection, _):
         """Note the return of a connection to the pool, after its transaction."""
-        if self.stored:
-            self.passes("COMMITTED")
+        self.ends(connection)
 
     def opened(self, open, *arguments):
         """Return a connection that SQLAlchemy does not use, watched."""
@@ -48,15 +49,31 @@ class Watch:
     def traced(self, statement):
         """Note a statement of such a connection."""
         if statement == "COMMIT":
-            self.committing(None)
+            self.commits(get_ident())
         else:
-            self.executing(None, None, statement)
+            self.sends(get_ident(), statement)
 
     def done(self, run, *arguments):
         """Run a transaction of such a connection, and note its end."""
         result = run(*arguments)
-        self.returned()
+        self.ends(get_ident())
         return result
+
+    def sends(self, by, statement):
+        """Note a statement and the connection or thread that it is by."""
+        if statement.startswith(_ANSWERS):
+            self.storing = by
+        self.passes(statement[: len(self.point)])
+
+    def commits(self, by):
+        """Note a commit, before it begins."""
+        if self.storing == by:
+            self.passes("COMMIT")
+
+    def ends(self, by):
+        """Note the end of a transaction."""
+        if self.storing == by:
+            self.passes("COMMITTED")
 
     def passes(self, point):
         """Kill the process if this is its point."""
