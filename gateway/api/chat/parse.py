@@ -104,8 +104,6 @@ def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
     simple = type(data) is list and len(data) > 0 and are_text_only(data)  # then the messages need no further checks
     (check_besides if simple else check_body)(body, "")
     functions = functions_to_tools(body)
-    if "response_format" in body:
-        usual_format(body)
     _check_together(body)
     messages = body.pop("messages") if simple else _modern(body.pop("messages"))
     tools, (choice, allowed) = _tools(body)
@@ -142,6 +140,8 @@ def _modern(messages: list[Message]) -> list[Message]:
 
 
 def _check_together(body: dict[str, Any]) -> None:
+    if "response_format" in body:
+        usual_format(body)
     check_stream_options(body)
     if "top_logprobs" in body and not body.get("logprobs"):
         message = "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled."
