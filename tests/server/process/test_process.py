@@ -53,13 +53,15 @@ def port_of(pid):
 
 
 @contextlib.asynccontextmanager
-async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **server):
+async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", usage=True, **server):
     """Start a gateway as a process; yield the process and a client of it.
 
     greeting: the line that it writes when it listens; clean: it logs no error; before: code that it runs first.
+    usage: it writes the usage of requests to the store, a second after the first one.
     """
     configuration = {
         "server": {"port": 0, **server},
+        "store": {"usage": usage},
         "backends": {"up": {"url": url}},
         "models": {"m": {"backends": ["up"]}},
     }
@@ -185,7 +187,7 @@ async def test_process_without_use_of_the_store_imports_no_heavy_modules(tmp_pat
     async with (
         asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as upstream,
-        process(tmp_path, upstream.url, before=TELL, clean=False) as (child, client),
+        process(tmp_path, upstream.url, before=TELL, clean=False, usage=False) as (child, client),
     ):
         async with stream_of(client) as answer:
             assert text_of((await answer.aread()).decode()) == "Hi"
