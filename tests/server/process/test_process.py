@@ -70,7 +70,7 @@ async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", us
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(
-        sys.executable, file, json.dumps(configuration), greeting, stderr=pipe, stdin=null, env=where
+        sys.executable, file, json.dumps(configuration), greeting, stderr=pipe, stdin=null, env=where, cwd=tmp_path
     )
     try:
         line = (await child.stderr.readline()).decode()
