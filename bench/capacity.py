@@ -1,22 +1,29 @@
 """Find the rates at which new clients load the core of a program by a share of it, beside open streams."""
 
-import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from bench import traffic
-from bench.processes import cpu_seconds
 from bench.traffic import Traffic
 
-_SECONDS = 3.0
-_SETTLE_SECONDS = 2.0  # the gateway opens its store a second after the first request
-_FIRST_RATES = 0.0, 200.0  # new clients a second
+_FIRST_RATES = 300.0, 600.0  # new clients a second
 _MIN_RATE, _MAX_RATE = 10.0, 5000.0
-_TRIES, _NEAR = 6, 0.02  # measurements for a share, and how near to it they have to come
+_TRIES, _NEAR = 8, 0.01  # runs for a share, and how near to it one of them has to come
 _LEAST = 1e-4  # of a core for a new client a second, so that noise gives no endless rate
 _STREAM = "m=plain,n={},p=100,ts=1"
+
+
+class Loaded(Protocol):
+    """The run of a program under load."""
+
+    @property
+    def used(self) -> float:
+        """The share of its core that the program used."""
+
+
+AnyRun = TypeVar("AnyRun", bound=Loaded)
 
 
 def open_streams(seconds: float) -> Traffic:
@@ -27,42 +34,48 @@ def open_streams(seconds: float) -> Traffic:
 
 def new_clients(seconds: float, share: int) -> Traffic:
     """Return clients that come at a rate for a share of a core; directly to the mock 1000 a second."""
-    streams = open_streams(seconds + 1)
-    return replace(_client(seconds), rate=1000.0, requests=round(1000 * seconds), share=share, open=streams)
+    client = Traffic("mock", "m=plain,n=1", streams=32, requests=0, seconds=seconds, own=True, share=share)
+    return at_rate(replace(client, open=open_streams(seconds + 1)), 1000.0)
+
+
+def at_rate(clients: Traffic, rate: float) -> Traffic:
+    """Return the clients at another rate a second."""
+    return replace(clients, rate=rate, requests=round(rate * clients.seconds))
 
 
 class CoreUse:
-    """The use of a program's core, in shares of it, at the rates of new clients measured so far.
-
-    measure: returns the share of the core at a rate of new clients a second.
+    """The use of a program's core, in shares of it, at the rates of new clients so far.
 
     The use is no line: a core that is nearly full does more work in a turn of its loop, and that costs less.
-    So the rate for a share is searched.
+    So the rate for a share is searched, and the run that comes nearest to the share counts.  Near a full core
+    a per cent of it is much delay, and the same rate uses some per cent more or less the next time.
     """
 
-    def __init__(self, measure: Callable[[float], float]) -> None:
-        self._measure = measure
+    def __init__(self) -> None:
         self._used: dict[float, float] = {}
 
-    def rate(self, share: float) -> float:
-        """Return the rate at which the program uses so many per cent of its core, the open streams included."""
+    def nearest(self, share: float, run: Callable[[float], AnyRun]) -> AnyRun:
+        """Return the run whose use of the core comes nearest to so many per cent, the open streams included.
+
+        run: runs the program at a rate of new clients a second.
+        """
         wanted = share / 100
+        runs: list[AnyRun] = []
         for _ in range(_TRIES):
-            rate = self._guess(wanted)
-            if rate in self._used:
+            rate = max(self._guess(wanted), _MIN_RATE)
+            runs.append(run(rate))
+            self._used[rate] = runs[-1].used
+            if abs(runs[-1].used - wanted) <= _NEAR:
                 break
-            self._used[rate] = self._measure(rate)
-            if abs(self._used[rate] - wanted) <= _NEAR:
-                break
-        return max(min(self._used, key=lambda rate: abs(self._used[rate] - wanted)), _MIN_RATE)
+        return min(runs, key=lambda each: abs(each.used - wanted))
 
     def _guess(self, wanted: float) -> float:
-        """Return the rate to measure next: between two that are measured, or above all of them."""
+        """Return the rate to try next: between two that were tried, or above all of them."""
         points = sorted(self._used.items())
         above = next((point for point in points if point[1] > wanted), None)
         below = [point for point in points if not above or point[0] < above[0]]
         if above:
-            return float(round(_on_line(below[-1], above, wanted))) if below else above[0]
+            return float(round(_on_line(below[-1], above, wanted))) if below else above[0] / 2
         if len(below) < len(_FIRST_RATES):
             return _FIRST_RATES[len(below)]
         return min(float(round(_on_line(below[-2], below[-1], wanted))), 2 * below[-1][0], _MAX_RATE)
@@ -74,32 +87,7 @@ def _on_line(first: tuple[float, float], second: tuple[float, float], used: floa
     return first[0] + (used - first[1]) / slope
 
 
-def offered(load: Traffic, use: Callable[[], CoreUse]) -> Traffic:
-    """Return the traffic with its rate, if that is a share of a core."""
-    if not load.share:
-        return load
-    rate = use().rate(load.share)
-    return replace(load, rate=rate, requests=round(rate * load.seconds))
-
-
-@cache  # once for a running program
-def core_use(pid: int, port: int) -> CoreUse:
-    """Return the use of a core by a program."""
-    return CoreUse(partial(_used, pid, port))
-
-
-def _used(pid: int, port: int, rate: float) -> float:
-    """Return the share of a core that a program uses with the streams open, at a rate of new clients."""
-    with traffic.opened(open_streams(_SETTLE_SECONDS + _SECONDS + 1), port):
-        time.sleep(_SETTLE_SECONDS)
-        cpu, began = cpu_seconds(pid), time.monotonic()
-        if rate:
-            traffic.run(replace(_client(_SECONDS), rate=rate, requests=round(rate * _SECONDS)), port)
-        else:
-            time.sleep(_SECONDS)
-        return (cpu_seconds(pid) - cpu) / (time.monotonic() - began)
-
-
-def _client(seconds: float) -> Traffic:
-    """Return clients with one connection and one short stream each."""
-    return Traffic("mock", "m=plain,n=1", streams=32, requests=1_000_000, seconds=seconds, own=True)
+@cache
+def core_use(pid: int) -> CoreUse:
+    """Return the use of its core by a running program."""
+    return CoreUse()

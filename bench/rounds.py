@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from statistics import median
@@ -14,7 +13,7 @@ from statistics import median
 from msgspec import Struct
 
 from bench import compiled, traffic
-from bench.capacity import core_use, offered
+from bench.capacity import at_rate, core_use
 from bench.figures import Figure
 from bench.processes import (
     Peak,
@@ -27,6 +26,7 @@ from bench.processes import (
     waited_seconds,
 )
 from bench.scenarios import CROWDED, Run, Scenario
+from bench.traffic import Traffic
 
 GATEWAY = "{python} -m gateway serve --config {config} --port {port}"
 
@@ -161,7 +161,13 @@ def through(scenario: Scenario, gateway: Server) -> Run:
     check(scenario, gateway.port)
     if scenario.fresh:
         time.sleep(_SETTLE_SECONDS)
-    load = offered(scenario.traffic, partial(core_use, gateway.pid, gateway.port))
+    load = scenario.traffic
+    if load.share:
+        return core_use(gateway.pid).nearest(load.share, lambda rate: _run(at_rate(load, rate), gateway))
+    return _run(load, gateway)
+
+
+def _run(load: Traffic, gateway: Server) -> Run:
     memory = resident_bytes(gateway.pid)
     with Peak(gateway.pid) as peak, traffic.opened(load.open, gateway.port) as streams:
         cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)

@@ -28,6 +28,11 @@ class Run(Struct, frozen=True):
     growth: int = 0  # resident bytes at the peak, above those before the run
 
     @property
+    def used(self) -> float:
+        """The share of its core that the gateway used."""
+        return self.cpu / self.report.s
+
+    @property
     def waiting(self) -> float:
         """The share of the time in which the gateway waited for its core."""
         return self.waited / self.report.s
@@ -80,7 +85,7 @@ _DELAY = (
     Row("delay of a chunk, p99", "ms", lambda run: run.streams.lat99),
 )
 
-_CORE = Row("core in use", "%", lambda run: run.cpu / run.report.s * 100, direct=False)
+_CORE = Row("core in use", "%", lambda run: run.used * 100, direct=False)
 
 
 def _cpu_per_request(wanted: float | None = None) -> Row:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.capacity import CoreUse, new_clients, offered
+from bench.capacity import CoreUse, at_rate, new_clients
 from bench.document import replaced
 from bench.growth import Growth
 from bench.growth import markdown as growths_as_markdown
@@ -122,40 +122,64 @@ def report(dones, failures=0, lat99=0.0, err=""):
     return Report(ok=dones, errs=0, lines=dones, dones=dones, failures=failures, lat99=lat99, err=err, **times)
 
 
-def line_use():
-    return CoreUse(lambda rate: 0.2 + 0.0015 * rate)
+class Loaded:
+    """A run whose use of the core follows a curve."""
+
+    def __init__(self, rate, used):
+        self.rate, self.used = rate, used
 
 
-def test_bench_offered_load_is_a_share_of_the_measured_rate_and_other_traffic_stays():
-    load = offered(new_clients(4.0, 80), line_use)
+def nearest(share, curve, use=None):
+    """Return the run for a share of the core, and the rates of all runs."""
+    rates = []
+
+    def run(rate):
+        rates.append(rate)
+        return Loaded(rate, curve(rate))
+
+    return (use or CoreUse()).nearest(share, run), rates
+
+
+def test_bench_clients_at_a_rate_are_as_many_as_their_time_takes():
+    load = at_rate(new_clients(4.0, 80), 400.0)
     assert (load.rate, load.requests, load.open.streams) == (400.0, 1600, 400)
-    other = Traffic("m", "", 4, 100)
-    assert offered(other, line_use) is other
 
 
-def test_bench_rate_for_a_share_of_a_core_is_found_where_the_use_is_a_curve():
-    measured = []
-
-    def used(rate):
-        measured.append(rate)
+def test_bench_run_for_a_share_of_a_core_is_found_where_the_use_is_a_curve():
+    def curve(rate):
         return min(0.5 + 0.5 * (rate / 2000) ** 0.7, 1.0)
 
-    use = CoreUse(used)
-    rates = [use.rate(share) for share in (60, 80, 95)]
-    assert [used(rate) for rate in rates] == pytest.approx([0.6, 0.8, 0.95], abs=0.03)
-    assert len(measured) <= 3 * 6 + 3 and max(measured) < 3000
+    use, most = CoreUse(), 0
+    for share in (60, 80, 95):
+        run, rates = nearest(share, curve, use)
+        assert run.used == pytest.approx(share / 100, abs=0.01) and max(rates) < 3000
+        most = max(most, len(rates))
+    assert most <= 6
+
+
+def test_bench_share_is_found_in_one_run_where_an_earlier_round_has_found_its_rate():
+    use = CoreUse()
+    nearest(80, lambda rate: 0.2 + 0.0005 * rate, use)
+    assert nearest(80, lambda rate: 0.2 + 0.0005 * rate, use)[1] == [1200]
+
+
+def test_bench_share_is_searched_again_where_the_rate_of_an_earlier_round_uses_less():
+    use = CoreUse()
+    nearest(95, lambda rate: 0.2 + 0.0005 * rate, use)
+    run, rates = nearest(95, lambda rate: 0.2 + 0.00046 * rate, use)
+    assert rates[0] == 1500 and run.used == pytest.approx(0.95, abs=0.01)
 
 
 def test_bench_rate_is_the_least_if_the_streams_alone_use_more():
-    assert CoreUse(lambda rate: 0.7).rate(50) == 10
+    assert nearest(50, lambda rate: 0.7 + rate / 1e5)[0].rate == 10
 
 
-def test_bench_rate_is_the_nearest_one_if_none_uses_that_share():
-    assert CoreUse(lambda rate: 0.4 if rate < 700 else 1.0).rate(90) >= 700
+def test_bench_run_is_the_nearest_one_if_none_uses_that_share():
+    assert nearest(90, lambda rate: 0.4 if rate < 700 else 1.0)[0].rate >= 700
 
 
 def test_bench_run_counts_failures_of_requests_and_of_the_streams_open_meanwhile():
-    load = offered(new_clients(4.0, 80), line_use)
+    load = at_rate(new_clients(4.0, 80), 400.0)
     run = Run(load, report(1600), report(400, lat99=7.0))
     assert not run.missing
     delay = {row.name: row.value(run) for one in scenarios(True) if one.traffic.share for row in one.rows}
