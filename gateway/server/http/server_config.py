@@ -45,6 +45,7 @@ class ServerConfig(ConnectionSettings):
             lifespan="on",
             interface="asgi3",
             log_config=None,
+            log_level="warning",  # otherwise uvicorn writes a line about each connection, which no handler takes
             access_log=False,
             proxy_headers=False,
             server_header=False,

@@ -6,7 +6,6 @@ server tells the connections that the gateway stops, and they tell the applicati
 """
 
 import asyncio
-from asyncio import TimerHandle
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
@@ -177,7 +176,6 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
     """Close connections whose request does not end, or that servers could read in different ways."""
 
     scope: Scope  # type: ignore[assignment] # uvicorn's, with our entries
-    _unsent: TimerHandle | None = None
     _complete = False  # the last request
     _headless: int | None = 0  # bytes of unfinished headers; None: they are complete
     _most = 0  # bytes that the headers can have
@@ -187,15 +185,14 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self.joining, self._idle = CoalescingTransport(transport, self.loop), DeadlineTimer(self.loop)
+        self.joining, self._deadline = CoalescingTransport(transport, self.loop), DeadlineTimer(self.loop)
         self.transport = self.joining  # type: ignore[assignment] # all of it that is used
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the disconnect to the current request."""
-        self._expect_no_more()
-        self._idle.stop()
-        self._idle.cancel()
+        self._deadline.stop()
+        self._deadline.cancel()
         super().connection_lost(exc)
         if on_lost := self.joining.on_lost:
             on_lost()
@@ -205,8 +202,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
         if self._too_large:
             self._drop(len(data))
             return
-        self._idle.stop()
-        self._expect_no_more()
+        self._deadline.stop()
         self._most = len(data) + (self._headless or 0)
         super().data_received(data)
         if not self._complete and not self._too_large:
@@ -225,7 +221,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
 
         Behind the last request of a connection it skips all data, as this one would.
         """
-        self._expect_no_more()
+        self._deadline.stop()
         if whole:
             more = self.parser.should_keep_alive()
             self.parser = httptools.HttpRequestParser(self if more else None)
@@ -289,10 +285,11 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
             return
         if self._complete:  # an idle connection holds nothing of its last request
             self.cycle = self.scope = self.headers = None  # type: ignore[assignment] # as before the first request
-        self._idle.set(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+            self._deadline.set(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection to the WebSocket protocol."""
+        self._deadline.cancel()
         self.transport = self.joining.flush()
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # both would be a reference cycle
@@ -334,9 +331,8 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
         If its headers are too large, drop the rest of it, so that the client reads the error.
         """
         if self._too_large:
-            self._expect_no_more()
             self.transport.write(_HEAD_TOO_LARGE)
-            self._unsent = self.loop.call_later(_LINGERS, self.transport.close)
+            self._deadline.set(_LINGERS, self.transport.close)
         else:
             super().send_400_response(msg)
 
@@ -356,18 +352,13 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
 
     def _expect(self) -> None:
         if not self.transport.is_closing():
-            self._unsent = self.loop.call_later(self.config.request_seconds, self._miss)
+            self._deadline.set(self.config.request_seconds, self._miss)
 
     def _miss(self) -> None:
         if self.flow.read_paused:  # the gateway does not read
             self._expect()
         else:
             self.transport.close()
-
-    def _expect_no_more(self) -> None:
-        if self._unsent:
-            self._unsent.cancel()
-            self._unsent = None
 
 
 @lru_cache(1 << 10)  # most chunks of a stream are of a few sizes
