@@ -14,11 +14,13 @@ from urllib.parse import unquote
 
 import httptools
 from starlette.types import Scope
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
+from uvicorn.protocols.utils import is_ssl
 
 from gateway.server.http.client_connection import ClientConnection, HeaderList, set_client_connection
 from gateway.server.http.coalescing_transport import LARGE, CoalescingTransport
@@ -184,7 +186,10 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
     _received = 0  # its bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        super().connection_made(transport)
+        """Begin as uvicorn does.  The transport knows its addresses; to ask its socket takes ten times as long."""
+        self.connections.add(self)
+        self.flow, self.scheme = FlowControl(transport), "https" if is_ssl(transport) else "http"
+        self.server, self.client = _address(transport, "sockname"), _address(transport, "peername")
         self.joining, self._deadline = CoalescingTransport(transport, self.loop), DeadlineTimer(self.loop)
         self.transport = self.joining  # type: ignore[assignment] # all of it that is used
         self._expect()
@@ -359,6 +364,12 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol, BodyOwner):  # type: i
             self._expect()
         else:
             self.transport.close()
+
+
+def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    """Return the host and the port of one end of a connection; None if it has ended already."""
+    known = transport.get_extra_info(name)
+    return (str(known[0]), int(known[1])) if known else None
 
 
 @lru_cache(1 << 10)  # most chunks of a stream are of a few sizes

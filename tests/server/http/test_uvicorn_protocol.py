@@ -28,6 +28,7 @@ from support.upstream import HANG, completion_body, whole
 from support.wait import DEADLINE, idle, until
 
 FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
+ADDRESSES = {"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 5000)}
 ANSWER = whole(completion_body("Hi"))
 
 
@@ -81,14 +82,14 @@ def cycle(*, keep_alive=True):
     return wire, FastRequestCycle(protocol, keep_alive)
 
 
-async def first_cycle_of(protocol, data):
+async def first_cycle_of(protocol, data, addresses=ADDRESSES):
     """Return the number of tasks, the cycle and its members after a request has come and before its response."""
 
     async def app(scope, receive, send):
         await asyncio.Event().wait()
 
     protocol = protocol(ServerConfig(app, settings("http://x")), ServerState(), {}, asyncio.get_running_loop())
-    transport = Mock(is_closing=lambda: False, get_extra_info=lambda _: None)
+    transport = Mock(is_closing=lambda: False, get_extra_info=addresses.get)
     protocol.connection_made(transport)
     protocol.data_received(data)
     tasks, cycle = [*protocol.tasks], protocol.cycle
@@ -125,6 +126,18 @@ async def test_request_begins_with_the_same_state_as_in_uvicorn(data):
     for name in sorted(names.keys() - own):
         assert getattr(ours, name) == getattr(theirs, name), name
     assert tasks == others
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        ({}, (None, None)),
+        ({"sockname": ("::1", 80, 0, 0), "peername": ("fe80::1", 5000, 0, 2)}, (("::1", 80), ("fe80::1", 5000))),
+    ],
+)
+async def test_request_has_the_host_and_the_port_of_both_ends(addresses, expected):
+    _, cycle, _ = await first_cycle_of(HttpProtocol, REQUESTS["a question"], addresses)
+    assert (cycle.scope["server"], cycle.scope["client"]) == expected
 
 
 async def by_messages(cycle, fields, body):
