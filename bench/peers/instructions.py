@@ -49,6 +49,7 @@ _BURST = Traffic("mock", "m=plain,n=200", streams=1, requests=20)
 UNITS = (
     Unit("whole answer", Traffic("mock", "m=plain,n=50", 1, 40, stream=False), 1.0),
     Unit("stream of one token", Traffic("mock", "m=plain,n=1", 1, 40), 1.2),
+    Unit("… on a new connection", Traffic("mock", "m=plain,n=1", 1, 40, own=True), 1.2),
     Unit("burst line", _BURST, 0.85),
     Unit("paced line, start included", Traffic("mock", "m=plain,n=100,p=50", 8, 8, ramp_ms=50), 1.35),
     Unit("delta of a response", replace(_BURST, path=RESPONSES), 1.1, "burst line"),
