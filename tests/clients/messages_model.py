@@ -79,7 +79,8 @@ def _content(body: Json) -> Iterator[Json]:
     schema = body.get("output_config", {}).get("format", {}).get("schema")
     forced = forced_tool(body)
     if turn := _KNOWN.get(last.get("text", "")):
-        yield from _responses(turn, shown=(body.get("thinking") or {}).get("display") != "omitted")
+        for block in _responses(turn, shown=(body.get("thinking") or {}).get("display") != "omitted"):
+            yield {**block, "name": forced["name"]} if forced and block["type"] == "tool_use" else block
     elif forced:
         yield {**tool_use(forced["name"]), "input": _filled(forced["input_schema"])}
     elif schema or "JSON" in json.dumps(body.get("system", "")):
