@@ -50,17 +50,15 @@ def _begun(text: str) -> Iterator[tuple[str, Format]]:
     """Yield the formats in which a text may have the beginning of a tool call."""
     if not may_call(text):
         return
-    begun = text.lstrip()
-    for name, row in FORMATS.items():
-        if name in _NO_CALLS or not row.parse:
-            continue
-        if begun.startswith(row.first) or any(tag in text for tag in _tags(row)):
-            yield name, row.parse
+    begun, found = text.lstrip(), [tag for tag in _all_tags() if tag in text]
+    for name, parse, first, tags in _with_calls():
+        if begun.startswith(first) or not tags.isdisjoint(found):
+            yield name, parse
 
 
 def may_call(text: str) -> bool:
     """Return True if a text has the beginning of a tool call in any format."""
-    return bool(_all_tags().search(text)) or text.lstrip().startswith(_all_first())
+    return bool(_any_tag().search(text)) or text.lstrip().startswith(_all_first())
 
 
 def calls(text: str, format: Format, context: ParseContext) -> bool:
@@ -89,8 +87,20 @@ def _tags(row: FormatSpec) -> tuple[str, ...]:
 
 
 @cache
-def _all_tags() -> Markers:
-    return Markers(*dict.fromkeys(tag for row in FORMATS.values() for tag in _tags(row)))
+def _with_calls() -> list[tuple[str, Format, tuple[str, ...], frozenset[str]]]:
+    """Return the formats that have tool calls: the name, the parser, the first texts and the tags of each."""
+    rows = [(name, row) for name, row in FORMATS.items() if name not in _NO_CALLS]
+    return [(name, row.parse, row.first, frozenset(_tags(row))) for name, row in rows if row.parse]
+
+
+@cache
+def _all_tags() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tag for row in FORMATS.values() for tag in _tags(row)))
+
+
+@cache
+def _any_tag() -> Markers:
+    return Markers(*_all_tags())
 
 
 @cache
