@@ -52,7 +52,9 @@ def detect_format(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec],
     best, least = DetectedFormat(), sum(len(one.text.strip()) for one in texts)
     signed = choice_by_template("".join(one.text for one in texts), rows)
     for name in sorted(rows, key=lambda name: (name != likely, not signed or name != signed.format)):
-        read = [parse_as(one, rows[name]) for one in texts] if rows[name].parse and name != "auto" else []
+        different = dict.fromkeys(texts) if rows[name].parse and name != "auto" else {}
+        parsed = {one: parse_as(one, rows[name]) for one in different}  # many responses have the same text
+        read = [parsed[one] for one in texts if one in parsed]
         left = sum(len(message.text.strip()) for message, _ in read)
         if left < least and any(message.thought or message.calls for message, _ in read):
             calls, thought_open = any(message.calls for message, _ in read), any(opened for _, opened in read)
