@@ -57,13 +57,16 @@ def modules():
     return {name: path for path in ROOT.rglob("*.py") if (name := module_name(path))}
 
 
+@cache
 def imports(path):
-    """Yield the dotted names that a module imports, also those for type checking."""
+    """Return the dotted names that a module imports, also those for type checking."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def imported_modules(path):
