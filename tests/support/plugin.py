@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from _pytest.runner import runtestprotocol
 from coverage import Coverage
 
 from support import deadlines, guard, sampling
@@ -60,8 +61,7 @@ def pytest_configure(config):
         config.stash[_PAUSES].install()
     # Background jobs of a shell ignore this signal, and processes that tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not worker:
-        config.pluginmanager.register(_Recorder(config))
+    config.pluginmanager.register(_Worker() if worker else _Recorder(config))
     if config.getoption("numprocesses", None) and (not wanted or wanted & {"system", SMOKE}):
         config.stash[_SERVICES] = Services()
         config.stash[_SERVICES].begin("postgres", "llama", "redis")
@@ -187,6 +187,22 @@ def pytest_runtest_teardown(item, nextitem):
     if nextitem is None or nextitem.path != item.path:  # the module's fixtures have ended
         guard.assert_no_open_store(item.location[0])
     return result
+
+
+class _Worker:
+    """Report a test to the controller once, where all six messages of a test would take more time than most tests.
+
+    The controller gets each setup and teardown that fails, that takes long, or that it has to measure.
+    """
+
+    def pytest_runtest_protocol(self, item, nextitem):
+        options, hook = item.config.option, item.ihook
+        least = 0 if options.write_durations or options.xmlpath else options.durations_min or 0
+        for report in runtestprotocol(item, log=False, nextitem=nextitem):
+            if report.when == "call" or not report.passed or report.duration >= least:
+                hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)  # moves the percentage on
+        return True
 
 
 class _Recorder:
