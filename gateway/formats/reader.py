@@ -156,8 +156,11 @@ class TextReader(TextBuffer):
 
     def peek(self) -> ReadStep:
         """Skip white space; return the next character without taking it, "" at the end."""
-        yield from self._run(SPACE, _ignore)
-        return self._buffer[self._pos : self._pos + 1]
+        found = self._buffer[self._pos : self._pos + 1]
+        if not found or found.isspace():
+            yield from self._run(SPACE, _ignore)
+            found = self._buffer[self._pos : self._pos + 1]
+        return found
 
     def read_word(self, characters: re.Pattern[str] = _WORD) -> ReadStep:
         """Take all of these characters that come next.  Raises Malformed if the next one is another."""
