@@ -85,4 +85,5 @@ def _shown(value: object) -> object:
 
 
 def _text(data: object) -> str:
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    """Return a text as it is, unless it is empty; anything else as JSON."""
+    return data if data and isinstance(data, str) else json.dumps(data, ensure_ascii=False)

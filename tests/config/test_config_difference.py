@@ -87,6 +87,7 @@ def test_config_difference_is_bounded():
     [
         ({"path": "a.b", "from": 0, "to": [1, "é"]}, 'a.b: 0 → [1, "é"]'),
         ({"path": "a", "from": None, "to": "x"}, "a: null → x"),
+        ({"path": "a", "from": "", "to": "x"}, 'a: "" → x'),
         ({"path": "key", "secret": "changed"}, "key changed"),
         ({"more": 7}, "7 more"),
     ],
