@@ -19,6 +19,7 @@ from gateway.formats import FORMATS
 FindingsCheck = Callable[[Findings], Verdict]
 ResponseCheck = Callable[[Findings, ProbeResponse], Verdict]
 _LONGEST = 160  # characters of a server's error message
+_OTHER_KEY = "give the key of the server: `--key-env VAR`, or `api_key` of the backend in the configuration"
 
 
 def advice(topic: AdviceTopic, kind: str, format: str = "") -> str:
@@ -67,7 +68,8 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
         if response is None:
             return unknown_verdict("was not tested")
         if response.problem:
-            return failed_verdict(problem_text(response.problem), advice_for(topic, findings) if topic else "")
+            problem = response.problem
+            return failed_verdict(problem_text(problem), _advice_for_problem(problem, topic, findings))
         return judge(findings, response)
 
     return Check(judged)
@@ -106,6 +108,13 @@ def advice_for(topic: AdviceTopic, findings: Findings) -> str:
 def reasoning_only_verdict(findings: Findings) -> Verdict:
     """Of an answer that is nothing but a thought, by the server's word."""
     return failed_verdict("the server takes the whole response for a thought", advice_for("no_thoughts", findings))
+
+
+def _advice_for_problem(problem: Problem, topic: AdviceTopic | None, findings: Findings) -> str:
+    """Return the advice on a problem, which is about the key if the server refuses that."""
+    if problem.code == "upstream_auth_error":
+        return _OTHER_KEY
+    return advice_for(topic, findings) if topic else ""
 
 
 def problem_text(problem: Problem) -> str:

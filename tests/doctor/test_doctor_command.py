@@ -249,6 +249,12 @@ async def test_doctor_command_says_where_the_api_key_of_a_server_belongs(monkeyp
             assert server.problem == f"Backend {words}"
 
 
+async def test_doctor_command_says_where_the_api_key_belongs_if_the_models_are_public():
+    async with serving(whole({"error": {"message": "no"}}, status=401), models=list_of("m")) as upstream:
+        code, out, _ = await run(*at(upstream), "--only", "chat")
+    assert code == 1 and "→ give the key of the server: `--key-env VAR`" in out
+
+
 async def test_doctor_command_with_an_empty_model_list_needs_a_name():
     async with serving(models=list_of()) as upstream:
         (server,) = await servers_found(url=upstream.url, kind="openai")
