@@ -149,6 +149,13 @@ def final_event(response: JsonObject, number: int) -> bytes:
     return frames.take()
 
 
+def error_event(problem: Problem, number: int) -> bytes:
+    """Return the event of a problem that ends a stream, with this number."""
+    frames = EventWriter(first=number)
+    write_failed(frames, problem)
+    return frames.take()
+
+
 def count_events(data: bytes) -> int:
     """Return the number of events in whole frames; comments do not count."""
     return data.count(_DATA)

@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from gateway.api.responses import event_stream
 from gateway.config import Config
-from gateway.errors import STOPPED, GatewayError, StoreFailed, UpstreamUnavailable
+from gateway.errors import STOPPED, GatewayError, Problem, StoreFailed, UpstreamUnavailable
 from gateway.server.ids import new_id
 from gateway.server.jobs.job import BackgroundJob
 from gateway.server.jobs.log_tail import LogTail
@@ -39,6 +39,7 @@ _ORPHANS = 5  # renewals between two searches for jobs without a process
 _MAX = 16  # jobs claimed at a time
 _MAX_WAIT = 0.1  # seconds between two looks at a job that is to end
 _WISH = "!"  # before a job's id in a notification: its process has to read the job's state
+_DELETED = Problem(404, "This response was deleted, or its events have expired.")
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request without a client
 
 JobInput = tuple[ResponsesRequest, RetryPolicy]
@@ -95,8 +96,11 @@ class RemoteLog:
                 self.tail.add(_behind(row, self.tail.last))
             if not rows:
                 break
+        if not running and newest is None:
+            number = self.tail.last + 1
+            self.tail.add(LogRow(number, number, event_stream.error_event(_DELETED, number)))
         if not running:
-            self.tail.end(whole=newest is not None)  # a deleted job has no log
+            self.tail.end(whole=True)
 
 
 def _behind(row: LogRow, after: int) -> LogRow:
@@ -238,13 +242,6 @@ class JobManager:
             await asyncio.sleep(_MAX_WAIT)
             async with self.store.reading() as db:
                 found = await jobs.job_state(db, id) is not None
-
-    async def wait_deleted(self, id: str) -> None:
-        """Stop a deleted job; return when no task here works on it."""
-        if job := self._running.get(id):
-            task = self._tasks[id]
-            self._lose(job)
-            await asyncio.wait((task,))
 
     # Leases
 

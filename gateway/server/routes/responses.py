@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 _PATH = "/v1/responses/{id}"
+_RUNNING = ("queued", "in_progress")
 _NO_EVENTS = (
     "This response cannot be streamed because it was not created with background=true and stream=true, or its events"
     " have expired."
@@ -57,11 +58,14 @@ async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
 
 @router.delete(_PATH)
 async def delete_response(request: Request, id: str) -> JsonBytesResponse:
-    """Delete a response; other responses can no longer continue it."""
-    tenant = await authenticate_tenant(request)
-    async with request.app.state.store.writing() as db:
+    """Delete a response; other responses can no longer continue it.  A running one is cancelled first."""
+    tenant, store = await authenticate_tenant(request), request.app.state.store
+    async with store.reading() as db:
+        runs = (await _found(db, tenant, id)).body["status"] in _RUNNING
+    if runs:  # its subscribers get the last event
+        await request.app.state.handler.jobs.cancel(tenant, id)
+    async with store.writing() as db:
         await responses.remove(db, await _found(db, tenant, id))
-    await request.app.state.handler.jobs.wait_deleted(id)
     return JsonBytesResponse({"id": id, "object": "response", "deleted": True})
 
 

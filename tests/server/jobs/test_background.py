@@ -520,7 +520,8 @@ async def test_delete_ends_a_running_background_response(streamed, store_url, st
             assert problem(await site.client.post(f"/v1/responses/{id}/cancel"))[0] == 404
             assert (await site.client.delete(f"/v1/responses/{id}")).status_code == 404
             if follower:
-                assert not (await follower.all()).endswith(b"data: [DONE]\n\n")
+                response = checked(await follower.all())
+                assert (response["status"], message_texts(response)) == ("cancelled", ["Hel"])
         answer = await site.respond(previous_response_id=id)
         assert problem(answer)[2] == "previous_response_not_found"
         assert not {"jobs", "requests", "events", "responses"} & (await rows(store)).keys()

@@ -347,6 +347,18 @@ async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops
         assert site.app.state.handler.jobs._running
 
 
+async def test_subscriber_of_a_remote_job_gets_an_error_when_the_response_is_deleted(store_url, store):
+    """The other process reads the log only after it is gone."""
+    async with remote_subscriber(store_url) as (_, elsewhere, first, second):
+        async with store.writing() as db:
+            await responses.forget(db, first.id)
+        for watch in elsewhere.app.state.handler.jobs._watches.values():
+            watch.check_now()
+        seen = events((await second.all()).decode())
+        assert (seen[-1]["type"], seen[-1]["sequence_number"]) == ("error", len(seen) - 1)
+        assert "was deleted" in seen[-1]["message"] and second.data.endswith(DONE)
+
+
 async def _id_of(follower):
     await follower.until(b'"delta":"Hel"')
     return follower.id

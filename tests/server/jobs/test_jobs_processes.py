@@ -625,8 +625,8 @@ async def test_job_stops_when_its_response_is_deleted_at_another_process(two, li
             assert (await other.delete(life.path)).json()["deleted"] is True
             await upstream.gone.wait()
             upstream.gone.clear()
-            for reader in (life.own, follower):
-                assert b"[DONE]" not in await reader.end()
+            assert_cancelled(checked(await life.own.end()), HEL)
+            assert (await follower.end()).endswith(OVER)
             for client in (one, other):
                 assert (await life.answer(client)).status_code == 404
 
