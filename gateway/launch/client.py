@@ -1,10 +1,11 @@
 """Load the clients from `clients/`, and fill the gateway's address and a model into their settings.
 
 The files are TOML.  Their strings are Jinja templates with the members of LaunchTarget.  The filter `quote` gives a
-string with quotes, which JSON, TOML and YAML all read.
+string with quotes, which JSON, TOML and YAML all read; the filter `shell` gives a word of a shell.
 """
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Literal
@@ -142,5 +143,5 @@ def _load() -> dict[str, Client]:
 
 
 _JINJA = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True)
-_JINJA.filters["quote"] = _quote
+_JINJA.filters |= {"quote": _quote, "shell": shlex.quote}
 CLIENTS = _load()

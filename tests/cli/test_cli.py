@@ -244,7 +244,10 @@ def test_serve_refuses_a_wrong_flag_before_it_starts():
     ],
 )
 def test_greeting_names_an_address_that_can_be_reached(host, root):
-    assert startup_banner(host, 8900, "m").startswith(f"gateway listens on {root}/v1 ")
+    text = startup_banner(host, 8900, "m")
+    assert text.startswith(f"gateway listens on {root}/v1 ")
+    quote = "'" if "[" in root else ""  # zsh takes brackets for a pattern
+    assert f"curl {quote}{root}/v1/chat/completions{quote} -H" in text
 
 
 def test_greeting_names_the_address_for_a_browser():

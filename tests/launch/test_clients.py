@@ -86,6 +86,17 @@ def test_settings_of_curl_have_the_key_in_each_command():
         assert sum('-H "authorization: Bearer $GATEWAY_KEY"' in one for one in commands) == count
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_settings_of_curl_can_be_pasted(keyed):
+    """The model's name has quotes, and zsh takes the brackets of the address for a pattern."""
+    target = LaunchTarget(root="http://[::1]:8900", model='it\'s "m"', keyed=keyed)
+    curl = CLIENTS["curl"]
+    block = curl.text_for(target).split("```")[1].removeprefix("sh\n")
+    for command in [*block.split("\n\n"), curl.example_for(target)]:
+        assert "'http://[::1]:8900/v1/" in command
+        assert json.loads(shlex.split(command)[-1])["model"] == target.model
+
+
 def test_settings_of_a_client_without_a_file_are_lines_for_a_shell():
     setup, start = shell_lines(CLIENTS["cline"], KEYED)
     assert shlex.split(setup) == [

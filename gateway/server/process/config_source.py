@@ -148,11 +148,12 @@ def startup_banner(
     """
     root = reachable_root(host, port, scheme)
     header = ' -H "authorization: Bearer $GATEWAY_KEY"' if key else ""
-    command = f"curl {root}/v1/models{header}"
+    command = f"curl {shlex.quote(f'{root}/v1/models')}{header}"
     if model is not None:
         question = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
         body = shlex.quote(json.dumps(question, ensure_ascii=False))
-        command = f"curl {root}/v1/chat/completions -H 'content-type: application/json'{header} \\\n    -d {body}"
+        url = shlex.quote(f"{root}/v1/chat/completions")  # zsh takes the brackets of an IPv6 address for a pattern
+        command = f"curl {url} -H 'content-type: application/json'{header} \\\n    -d {body}"
     if pages:
         hint = f"Open {root}/ in a browser to connect a client and see its requests."
     else:

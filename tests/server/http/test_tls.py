@@ -370,7 +370,7 @@ def test_greeting_says_https_with_tls(tmp_path):
     file = write_config(tmp_path, issue(tmp_path))
     with resolve_config(ConfigSource(file), {}, None) as (_, greeted):
         assert greeted.startswith("gateway listens on https://127.0.0.1:8900/v1 ")
-    assert "curl https://[::1]:1/v1/models" in startup_banner("::1", 1, None, scheme="https")
+    assert "curl 'https://[::1]:1/v1/models'\n" in startup_banner("::1", 1, None, scheme="https")
 
 
 # Watching
