@@ -1,13 +1,9 @@
-"""Read a request: its headers, and its body.  A Content-Encoding is decoded in steps of a bounded size."""
+"""Read a request: its headers, and its body."""
 
 import asyncio
-import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
-from functools import partial
-from importlib import import_module
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from io import BytesIO
-from sys import version_info
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
@@ -16,109 +12,14 @@ from starlette.types import Receive
 from gateway.api.body import Counts, decode_body
 from gateway.api.validation import ParamCheck
 from gateway.config import Config
-from gateway.errors import BadRequest, TooLarge, UnsupportedMediaType
+from gateway.errors import TooLarge, UnsupportedMediaType
 from gateway.server.http.client_connection import client_connection
+from gateway.server.http.content_decoder import ENCODINGS, ContentDecoder
 from gateway.server.http.memory import FREE, Room
 from gateway.server.worker_thread import parsed
 
-STEP = 1 << 18  # bytes that are decoded at a time: a millisecond at most
 _LARGE = 1 << 18  # bytes of a body that is read into one place; the first read of a connection has as many
-_WINDOW = 23  # log2 of the window of a zstd frame in bytes, as RFC 9659 limits it
-_MAX_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
-_ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
-_DAMAGED = "The request body is incomplete, or it does not match its content encoding."
 _PLACE = "gateway.headers"  # in the scope of a request
-
-
-class DecompressorPart(Protocol):
-    """A member of gzip or a frame of zstd; it keeps input that it has not decoded yet."""
-
-    @property
-    def eof(self) -> bool:
-        """Return True at the end of the part."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """Return the input behind the end of the part."""
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """Decode at most `max_length` bytes."""
-
-
-class _ZlibPart:
-    """A part by zlib, which hands back undecoded input."""
-
-    def __init__(self, wbits: int) -> None:
-        self._one, self._left = zlib.decompressobj(wbits), b""
-
-    @property
-    def eof(self) -> bool:
-        return self._one.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._one.unused_data
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        decoded = self._one.decompress(self._left + data, max_length)
-        self._left = self._one.unconsumed_tail
-        return decoded
-
-
-def _zstd() -> DecompressorPart:
-    zstd = import_module(_ZSTD)
-    part: DecompressorPart = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
-    return part
-
-
-_gzip = partial(_ZlibPart, 16 + zlib.MAX_WBITS)
-ENCODINGS: Mapping[str, Callable[[], DecompressorPart]] = {
-    "gzip": _gzip,
-    "x-gzip": _gzip,
-    "deflate": partial(_ZlibPart, zlib.MAX_WBITS),
-    "zstd": _zstd,
-}
-
-
-class ContentDecoder:
-    """Decode a body of one part or a few.  Raise BadRequest for anything else."""
-
-    def __init__(self, new: Callable[[], DecompressorPart]) -> None:
-        self._new, self._part, self._parts = new, new(), 1
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decoded data in pieces of at most STEP bytes.  data: not empty."""
-        more = True
-        while more:
-            if self._part.eof:
-                self._begin()
-            decoded = self._decoded(data)
-            yield decoded
-            data = self._part.unused_data
-            more = bool(data) if self._part.eof else len(decoded) == STEP
-
-    def close(self) -> None:
-        """Check that the data is complete."""
-        if not self._part.eof:
-            raise _damaged()
-
-    def _begin(self) -> None:
-        """Begin another part."""
-        self._parts += 1
-        if self._parts > _MAX_PARTS:
-            raise _damaged()
-        self._part = self._new()
-
-    def _decoded(self, data: bytes) -> bytes:
-        """Yield the decoded body, and let other tasks run after each step.  An empty body has no encoding."""
-        try:
-            return self._part.decompress(data, STEP)
-        except Exception as error:  # the exception of zstd is unknown before its import
-            raise _damaged() from error
-
-
-def _damaged() -> BadRequest:
-    return BadRequest(_DAMAGED, code="invalid_content_encoding")
 
 
 def get_header(scope: MutableMapping[str, Any], name: bytes) -> str | None:

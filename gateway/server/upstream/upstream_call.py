@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.backends.openai import error_mapping
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
+from gateway.server.http.content_decoder import decode_beginning
 from gateway.server.observability import logs
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.upstream import DECLINED, DataCallback, DataOutcome, PendingPost, UpstreamResponse
@@ -232,6 +233,8 @@ class HttpUpstreamCall:
         with closing(answer), suppress(UpstreamError):  # the status is known; a partial body is enough
             while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
                 body += data
+        encoding = answer.headers.get("content-encoding", "").lower()  # a proxy compresses errors of its own
+        body = decode_beginning(body, encoding, _REFUSAL_LIMIT)
         raise self._refused(answer.status, answer.headers, body, self._since_connected(answer))
 
     def _refused(

@@ -11,10 +11,11 @@ from backports import zstd
 from fastapi import Request
 
 from gateway.errors import BadRequest
+from gateway.server.http.content_decoder import ENCODINGS, STEP, ContentDecoder, decode_beginning
 from gateway.server.http.memory import Buffers, Room
-from gateway.server.http.request_reader import ENCODINGS, STEP, ContentDecoder, read_body
+from gateway.server.http.request_reader import read_body
 from support.app import HELLO_MESSAGES, gateway, problem
-from support.upstream import HELLO
+from support.upstream import HELLO, whole
 
 BODY = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
 LIMIT = 1 << 20
@@ -224,3 +225,38 @@ def receive_of(body):
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive
+
+
+# Error bodies of backends
+
+
+@pytest.mark.parametrize("encoding, decoded", [("", BODY), ("identity", BODY), ("gzip", b""), ("br", b"")])
+def test_decoding_of_a_plain_error_body_needs_the_right_encoding(encoding, decoded):
+    assert decode_beginning(BODY, encoding, LIMIT) == decoded
+
+
+@pytest.mark.parametrize("name, packed", [("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", zstd_stream)])
+def test_decoding_of_an_error_body_ends_where_it_is_cut_or_too_long(name, packed):
+    body = bytes(5 * STEP)
+    assert decode_beginning(b"", name, LIMIT) == b""
+    assert decode_beginning(packed(BODY), name, LIMIT) == BODY
+    assert BODY.startswith(decode_beginning(packed(BODY)[:-9], name, LIMIT))
+    assert len(decode_beginning(packed(body), name, STEP + 1)) == 2 * STEP
+
+
+@pytest.mark.parametrize(
+    "path, fields",
+    [
+        ("/v1/chat/completions", {"messages": HELLO_MESSAGES}),
+        ("/v1/responses", {"input": "Hello", "stream": True}),
+        ("/v1/messages", {"messages": HELLO_MESSAGES, "max_tokens": 9}),
+        ("/v1/audio/speech", {"input": "Hello", "voice": "alloy"}),
+    ],
+)
+async def test_encoding_of_a_backends_error_is_decoded(path, fields):
+    """A proxy may compress errors although the gateway asks for plain bodies."""
+    refusal = gzip.compress(json.dumps({"error": {"message": "The prompt holds a word that is not allowed."}}).encode())
+    async with gateway(whole(refusal, status=400, content_encoding="GZip")) as site:
+        answer = await site.client.post(path, json={"model": "m", **fields})
+    assert answer.status_code == 400
+    assert "The prompt holds a word that is not allowed." in answer.json()["error"]["message"]
