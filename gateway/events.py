@@ -216,6 +216,11 @@ class ExtraField(_Event, frozen=True, tag="Extra"):
     asked: bool = False
     inside: bool = False
 
+    @property
+    def is_sent_at_once(self) -> bool:
+        """True if a stream has it before the next content, which may be far off, as with a prompt's progress."""
+        return self.asked and self.choice is None and self.name not in (NATIVE_END, NATIVE_USAGE)
+
 
 @final
 class Failure(_Event, frozen=True):

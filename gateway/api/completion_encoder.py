@@ -206,7 +206,7 @@ class StreamEncoder(ABC):
 
     def _extra(self, e: ev.ExtraField) -> bytes:
         forward(e, self._ledger)
-        if e.choice is None and e.asked:  # sent at once: the next frame may be far off, as with a prompt's progress
+        if e.is_sent_at_once:
             return b"%b],%b%b" % (self._head, encode({e.name: e.json})[1:-1], self._tail[1:])
         if e.choice is None and e.name in IN_EACH:
             self._members[e.name] = e.json

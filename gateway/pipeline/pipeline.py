@@ -133,6 +133,7 @@ class Pipeline:
         self._localize = localize
         self._spent: Usage | None = None  # of the rounds before
         self._counted: Usage | None = None  # of this round, once the backend has sent it
+        self._early: list[ExtraField] = []  # members before the first content of the round
         self._running = False
         self._started = False
         self.lone: Lone | None = None
@@ -143,6 +144,7 @@ class Pipeline:
     def start(self) -> None:
         """Start a round."""
         self.problem, self._counted, self._running, self.round_has_content = None, None, True, False
+        self._early.clear()  # a round that failed without content says nothing about the response
         self._upstream, self.lone = self._open_round(self._request), None
 
     @property
@@ -242,6 +244,7 @@ class Pipeline:
         return self._finish_response(last)
 
     def _finish_response(self, last: bytes) -> list[PipelineAction]:
+        last += self._encode_early()
         if self.problem:
             last += self._endpoint.encode((Failure(self._localize(self.problem)),))
         record = self._endpoint.stored_object()
@@ -280,7 +283,13 @@ class Pipeline:
     def _begin_content(self) -> bytes:
         """Note that there is content, and return the bytes before it."""
         self.begun = self.round_has_content = True
-        return self.begin_response()
+        early = self._encode_early()  # the first frame has them
+        return self.begin_response() + early
+
+    def _encode_early(self) -> bytes:
+        """Encode the members that came before the first content."""
+        early, self._early = self._early, []
+        return b"".join([self._endpoint.encode((event,)) for event in early])
 
     def _encode_non_content(self, event: Event) -> bytes:
         """Encode an event other than content."""
@@ -290,7 +299,10 @@ class Pipeline:
         if isinstance(event, Failure):
             self.problem, self.lone = event.problem, None
             return b""
-        output = self._endpoint.encode((event,))
+        if isinstance(event, ExtraField) and not (self.round_has_content or event.is_sent_at_once):
+            self._early.append(event)
+            return b""
+        output = self._encode_early() + self._endpoint.encode((event,))
         return output and self.begin_response() + output
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 
 import pytest
 
@@ -55,6 +56,38 @@ async def test_failover_uses_another_backend_after_each_failure(failure, streame
         assert "Hi" in answer.text and "error" not in answer.text.replace('"error":null', "")
         assert answer.headers["x-gateway-backend"] == "b1"
         assert "x-gateway-warnings" not in answer.headers
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_failover_forgets_the_members_of_the_failed_backend(streamed):
+    """Its tier and fingerprint are not those of the response, nor are its unknown members."""
+    named = frame(choices=[], service_tier="flex", system_fingerprint="fp_1", odd=1)
+    async with fleet([[head(), named, CLOSE]] * 2, [HELLO] * 2) as site:
+        answer = await site.chat(stream=streamed)
+        assert (answer.status_code, site.posts()) == (200, [1, 1])
+        assert "x-gateway-warnings" not in answer.headers
+        for member in ("flex", "fp_1", "odd"):
+            assert member not in answer.text
+        response = await site.respond(stream=streamed)
+        assert response.status_code == 200 and "flex" not in response.text
+
+
+async def test_failover_of_a_message_forgets_the_usage_of_the_failed_backend():
+    usage = {"input_tokens": 5, "output_tokens": 0, "service_tier": "priority"}
+    start = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": usage}}
+    begun = f"event: message_start\ndata: {json.dumps(start)}\n\n".encode()
+    async with fleet([[head(), begun, CLOSE]], [HELLO], backends=[{"kind": "anthropic"}, {}]) as site:
+        body = {"model": "m", "max_tokens": 9, "messages": HELLO_MESSAGES, "stream": True}
+        answer = await site.client.post("/v1/messages", json=body)
+        assert (answer.status_code, site.posts()) == (200, [1, 1])
+    assert "Hi" in answer.text and "priority" not in answer.text
+
+
+async def test_failover_that_fails_as_well_shows_the_members_of_the_last_backend():
+    named = frame(choices=[], service_tier="flex")
+    async with fleet([[head(), named, CLOSE]], [[head(), named, chunk("H"), CLOSE]]) as site:
+        answer = await site.chat(stream=True)
+    assert [one.get("service_tier") for one in payloads(answer.text)][:2] == ["flex", "flex"]
 
 
 async def test_failover_skips_a_backend_that_refuses_connections():
