@@ -352,7 +352,7 @@ class _MarkupParser:
                 mark = yield from read.expect(*(markup.call_openings if mark in markup.before else tags))
             yield from (calls or markup.calls)[mark](read, emit or self._emit, self._context)
         except Malformed:
-            if mark in markup.fences and not read.dropped:  # no tag of a call follows, not even an incomplete one
+            if self._is_text(mark, marker):
                 put(read.end_recording())
                 return ""
             if read.is_recording and (empty := (yield from self._empty(marker))):
@@ -362,6 +362,12 @@ class _MarkupParser:
         self._called = True
         self._fenced |= fenced
         return mark
+
+    def _is_text(self, mark: str, marker: str) -> bool:
+        """Return True if no part of a call follows a fence, or a word, which may end a cut sentence."""
+        read, markup = self._read, self._markup
+        is_bare = mark in markup.words and read.recorded == marker
+        return (mark in markup.fences or is_bare) and not read.dropped
 
     def _empty(self, marker: str) -> ReadStep:
         """Drop tags of a call without the call; return "" for other text.

@@ -74,18 +74,25 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
     def _string(self, read: TextReader, put: TextSink, *stops: str, follow: tuple[str, ...] = ()) -> ReadStep:
         """Read the inside of a string; return the stop that ended it, "" if the text ended first.
 
-        A brace ends it if the call ends behind the brace, a comma if one of `follow` comes next.
+        A brace ends it if the call ends behind the brace, a comma if one of `follow` comes next.  At the end of the
+        text, a brace that closes one of the string is a part of it.
         """
+        stop, opened = Markers(*stops), 0
+
+        def put_text(text: str) -> None:
+            nonlocal opened
+            opened += text.count("{") - text.count("}")
+            put(escape_json_string(text))
+
         put('"')
-        stop = Markers(*stops)
-        while (mark := (yield from read.until(stop, lambda text: put(escape_json_string(text))))) in _MAYBE:
+        while (mark := (yield from read.until(stop, put_text))) in _MAYBE:
             read.begin_recording(mark)
             yield from read.peek()
             over = yield from read.lookahead(*(follow if mark == "," else (self.end,)))
             text = read.end_recording()
-            if over or (mark == "}" and read.ended and not read.cut):
+            if over or (mark == "}" and read.ended and not read.cut and opened <= 0):
                 break
-            put(escape_json_string(text))
+            put_text(text)
         if mark:
             put('"')
         return mark
