@@ -21,6 +21,8 @@ from gateway.backends.anthropic.thinking import (
     cannot_think,
     chooses_itself,
     fit_thinking,
+    fitting_thinking,
+    names_version,
     needs_budget,
     thinking_fields,
 )
@@ -215,7 +217,10 @@ def message_body(request: Request, target: BodyTarget, known: Set[str], ledger: 
 
 
 def client_body(request: Request, target: BodyTarget, ledger: Warnings) -> bytes:
-    """Return the body as a client of the same API sent it, for the backend's model."""
+    """Return the body as a client of the same API sent it, for the backend's model.
+
+    What the API is known to refuse is changed, with a warning.
+    """
     sent = request.sent
     assert sent and sent.fields
     ledger.put(sent.notes)
@@ -223,6 +228,10 @@ def client_body(request: Request, target: BodyTarget, ledger: Warnings) -> bytes
     if cannot_think(fields):
         ledger.add("unenforced", "thinking")
         fields |= _without_thinking(fields)
+    if chooses_itself(target.model) and names_version(target.model):
+        _fit_sampling(fields, target.model, ledger)
+        if thinking := fields.get("thinking"):
+            fields["thinking"] = fitting_thinking(thinking, None, target.model, ledger)
     limit, given = request.max_tokens, fields.get("max_tokens")
     if limit and given:  # 0 only fills the cache
         fields["max_tokens"] = limit

@@ -15,6 +15,7 @@ _BUDGETED = re.compile(
     r"claude-(?:instant|[123]\b)|claude-(?:opus|sonnet|haiku)-4(?:[-.][0-5]\b|-20\d{6}|$)|^(?!.*claude)"
 )
 _BETWEEN = re.compile(r"claude-(?:opus|sonnet|haiku)-4[-.]6\b")  # takes the fields of both generations
+_VERSION = re.compile(r"claude-[a-z]+-\d")
 _BUDGETS: Mapping[str, int] = {
     "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152,
 }  # fmt: skip
@@ -37,6 +38,11 @@ def chooses_itself(model: str) -> bool:
     return not needs_budget(model) and not _BETWEEN.search(model.lower())
 
 
+def names_version(model: str) -> bool:
+    """Return True if the name has the version of a Claude, as no alias of a proxy has."""
+    return bool(_VERSION.search(model.lower()))
+
+
 def fitting_effort(level: str, model: str) -> str:
     """Return the level of effort that a model of this name takes in the place of any level."""
     if level == "minimal":
@@ -54,13 +60,13 @@ def thinking_fields(data: JsonObject, model: str, ledger: Warnings) -> JsonObjec
             return {}
         given = {"type": "disabled" if effort == "none" else "enabled"}
     level = effort if effort in _BUDGETS else None
-    fields: JsonObject = {"thinking": _fitting_thinking(given, level, model, ledger)}
+    fields: JsonObject = {"thinking": fitting_thinking(given, level, model, ledger)}
     if level and not needs_budget(model):
         fields["output_config"] = {"effort": fitting_effort(level, model)}
     return fields
 
 
-def _fitting_thinking(given: JsonObject, level: str | None, model: str, ledger: Warnings) -> JsonObject:
+def fitting_thinking(given: JsonObject, level: str | None, model: str, ledger: Warnings) -> JsonObject:
     """Return the setting that the model takes: with a budget, or adaptive."""
     if given.get("type") != "enabled":
         return given

@@ -50,14 +50,14 @@ HIDDEN = {"type": "redacted_thinking", "data": "cmVk"}
 MOOD = {"type": "mood", "mood": "fine"}
 
 
-def sent(*messages, **fields):
-    """Return the body for a backend that speaks the API, and the warnings."""
+def sent(*messages, target="claude", **fields):
+    """Return the body for a backend that speaks the API, and the warnings.  target: its name of the model."""
     ledger = Warnings()
     if messages:
         fields["messages"] = [*messages]
     request = parsed(KEEPS, ledger, **fields).request
     assert ledger.entries() == [] and request.sent.stands_for(request)
-    target = BodyTarget("claude", KINDS["anthropic"], MessagePolicy())
+    target = BodyTarget(target, KINDS["anthropic"], MessagePolicy())
     return json.loads(DIALECTS["anthropic"].sent_body(request, target, ledger)), ledger.entries()
 
 
@@ -160,6 +160,26 @@ def test_sent_body_turns_reasoning_off_where_the_api_refuses_it():
         assert sent(thinking=unset)[0]["thinking"] == unset
     for messages in ([QUESTION], [QUESTION, assistant(SIGNED, use()), user(result())]):
         assert sent(*messages, **on)[0]["thinking"] == on["thinking"]
+
+
+BUDGET = {"type": "enabled", "budget_tokens": 2000}
+SAMPLED = {"temperature": 0.3, "top_k": 5, "top_p": 0.9}
+
+
+@pytest.mark.parametrize("target", ["claude-opus-4-7", "anthropic.claude-sonnet-5-v1:0"])
+def test_sent_body_lacks_what_the_newest_models_refuse(target):
+    body, warnings = sent(QUESTION, target=target, **SAMPLED)
+    assert warnings == ["dropped:temperature", "dropped:top_k", "dropped:top_p"] and not SAMPLED.keys() & body.keys()
+    body, warnings = sent(QUESTION, target=target, thinking=BUDGET, temperature=1, max_tokens=4000)
+    assert (body["thinking"]["type"], body["temperature"], warnings) == ("adaptive", 1, ["translated:thinking"])
+    body, warnings = sent(QUESTION, target=target, thinking={"type": "adaptive"})
+    assert (body["thinking"], warnings) == ({"type": "adaptive"}, [])
+
+
+@pytest.mark.parametrize("target", ["claude", "claude-latest", "claude-opus-4-5", "claude-sonnet-4-6", "minimax-m2"])
+def test_sent_body_keeps_what_the_model_may_take(target):
+    body, warnings = sent(QUESTION, target=target, thinking=BUDGET, max_tokens=4000, **SAMPLED)
+    assert (body["thinking"], warnings) == (BUDGET, []) and SAMPLED.items() <= body.items()
 
 
 def test_sent_body_is_not_what_only_the_gateway_can_read():
