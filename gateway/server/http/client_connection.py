@@ -25,7 +25,12 @@ EXTENSION = "gateway.client"
 CLIENT_DISCONNECTED = "the client disconnected"  # as the message of a cancellation
 HeaderList = list[tuple[bytes, bytes]]  # names in lower case
 TryWrite = Callable[[bytes], bool]  # ClientConnection.try_write
-_EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
+# Without that of the connection, which the server decides on.
+_EVENTS = tuple(
+    field
+    for field in EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers
+    if field[0] != b"connection"
+)
 _PART = 96 << 10  # bytes
 _JSON = (b"content-type", b"application/json")
 

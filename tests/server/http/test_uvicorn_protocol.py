@@ -22,9 +22,9 @@ from gateway.server.http.server_config import ServerConfig
 from gateway.server.http.uvicorn_protocol import FastRequestCycle, HttpProtocol
 from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability.telemetry import Telemetry
-from support.app import listening, settings
+from support.app import HELLO_MESSAGES, listening, settings
 from support.raw_requests import request_bytes
-from support.upstream import HANG, completion_body, whole
+from support.upstream import HANG, HELLO, completion_body, whole
 from support.wait import DEADLINE, idle, until
 
 FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
@@ -361,6 +361,21 @@ async def test_response_to_connection_close_closes_the_connection():
         writer.close()
     head, _, body = response.partition(b"\r\n\r\n")
     assert b"\r\nconnection: close" in head and json.loads(body)["choices"][0]["message"]["content"] == "Hi"
+
+
+async def test_stream_behind_a_100_says_only_that_its_connection_closes():
+    body = json.dumps({"model": "m", "stream": True, "messages": HELLO_MESSAGES}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    async with listening(HELLO) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        writer.write(head % len(body))
+        async with asyncio.timeout(DEADLINE):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+            writer.write(body)
+            response = await reader.read()
+        writer.close()
+    lines = response.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")
+    assert [line for line in lines if line.startswith(b"connection:")] == [b"connection: close"]
 
 
 async def test_idle_connection_holds_nothing_of_its_last_request():
