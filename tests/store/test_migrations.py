@@ -6,7 +6,7 @@ from sqlalchemy import create_engine, inspect, text
 from gateway.store import Database, migrations
 from gateway.store.tables import metadata
 
-STEPS = [step.revision for step in migrations.revisions().walk_revisions()][::-1]
+STEPS = migrations.steps()
 
 
 def described(connection):
@@ -45,6 +45,10 @@ def changed(*statements):
         for statement in statements:
             connection.execute(text(statement))
         return before, described(connection)
+
+
+def test_migration_files_are_named_for_their_revisions():
+    assert [step.revision for step in migrations.revisions().walk_revisions()] == STEPS[::-1]
 
 
 def test_migration_steps_only_add():

@@ -17,6 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError
 
 import gateway
+from gateway.store import Database
 from support.app import HELLO_MESSAGES
 from support.serve_process import first, rest
 from support.sse import text_of
@@ -196,3 +197,22 @@ async def test_process_without_use_of_the_store_imports_no_heavy_modules(tmp_pat
     loaded = set((tmp_path / "loaded").read_text().split())
     assert "gateway.server.process.worker" in loaded
     assert loaded & HEAVY == set()
+
+
+async def test_process_with_a_database_of_this_release_imports_no_alembic(tmp_path):
+    database = Database(f"sqlite:///{tmp_path}/gateway.db")
+    async with database.writing():
+        pass
+    await database.close()
+    async with (
+        asyncio.timeout(60),
+        Upstream([HELLO], ()).serving() as upstream,
+        process(tmp_path, upstream.url, before=TELL, clean=False) as (child, client),
+    ):
+        async with stream_of(client) as answer:
+            assert text_of((await answer.aread()).decode()) == "Hi"
+        child.send_signal(signal.SIGINT)
+        await child.wait()  # for the last usage, too
+    loaded = set((tmp_path / "loaded").read_text().split())
+    assert "sqlalchemy" in loaded
+    assert loaded & {"alembic", "pygments"} == set()
