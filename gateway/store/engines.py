@@ -4,14 +4,13 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import asyncpg
 from sqlalchemy import (
     URL,
     AsyncAdaptedQueuePool,
@@ -25,16 +24,24 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import StoreFailed
+from gateway.lazy_module import LazyModule
 from gateway.store.direct import DirectSqlite, Work
 from gateway.store.migrations import upgrade
 from gateway.store.sqlite_driver import PRAGMAS, connect
 from gateway.store.tables import IdListType
 from gateway.store.write_queue import WriteQueue
+
+# Imported for PostgreSQL only: together they take 5 MB.
+if TYPE_CHECKING:
+    import asyncpg
+    from sqlalchemy.dialects import postgresql
+else:
+    asyncpg, postgresql = LazyModule("asyncpg"), LazyModule("sqlalchemy.dialects.postgresql")
 
 _WAIT = 5  # seconds for a connection from the pool, and for a server to accept one
 _LOCKED = 30  # seconds for another process's transaction: SQLite lets waiting ones retry at random
@@ -48,10 +55,7 @@ _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
 _PRIVATE = True  # errors go to the log, the contents of clients and models do not
 _MAX = 500  # values in a statement; SQLite accepts 32766
 _OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # faults of this code, no failures of the database
-_FAILURES = (
-    exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # while the server closes the connection
-)  # fmt: skip
+_FAILURES: tuple[type[Exception], ...] = exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error
 _T = TypeVar("_T")
 _Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
 
@@ -64,14 +68,16 @@ class Engines:
 
     def __init__(self, url: str, queue: WriteQueue) -> None:
         scheme, _, rest = url.partition("://")
-        self.reads, self.writes = (_sqlite if scheme.startswith("sqlite") else _postgresql)(rest)
+        is_sqlite = scheme.startswith("sqlite")
+        self.reads, self.writes = (_sqlite if is_sqlite else _postgresql)(rest)
+        self._failures = _FAILURES if is_sqlite else (*_FAILURES, *_driver_failures())
         self._connect = _driver(rest)
         self._migrating = asyncio.Lock()
         self._ready = False
         self._identity: tuple[int, int] | None = None  # of the file that was opened
         self._queue = queue
         self._transactions, self._closed, self._idle = 0, False, asyncio.Event()
-        self._direct = _direct(self.writes.url) if scheme.startswith("sqlite") else None
+        self._direct = _direct(self.writes.url) if is_sqlite else None
 
     @property
     def lost(self) -> bool:
@@ -112,13 +118,13 @@ class Engines:
                     yield
             except _OURS:
                 raise
-            except _FAILURES as error:
+            except self._failures as error:
                 raise StoreFailed("The gateway's store is unavailable. Retry later.") from error
 
     async def listen(self, channel: str, on_notify: Callable[[str], object]) -> None:
         """Listen to a channel of PostgreSQL forever, over a new connection after each failure."""
         while True:
-            with suppress(*_FAILURES):
+            with suppress(*self._failures):
                 await self._listen(channel, on_notify)
             await asyncio.sleep(_AGAIN)
 
@@ -263,15 +269,36 @@ def _postgresql(rest: str) -> _Engines:
 
 def _driver(rest: str) -> partial[Any]:
     """Return the connect function.  It parses the URL itself, so the URL may have all options of PostgreSQL."""
-    return partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER)
+    return partial(_connected, f"postgresql://{rest}")
 
 
-def upserts(table: Table, statement_of: Callable[[Any], Any]) -> dict[str, Any]:
+async def _connected(url: str) -> Any:  # noqa: ANN401 - of the driver
+    return await asyncpg.connect(url, timeout=_WAIT, command_timeout=_ANSWER)
+
+
+def _driver_failures() -> tuple[type[Exception], ...]:
+    """Return the driver's own errors; an internal one comes while the server closes the connection."""
+    return asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError
+
+
+class _Upserts(dict[str, Any]):
+    """Statements by the name of the dialect, each made at its first use."""
+
+    def __init__(self, table: Table, statement_of: Callable[[Any], Any]) -> None:
+        self._table, self._statement_of = table, statement_of
+
+    def __missing__(self, dialect: str) -> Any:  # noqa: ANN401 - of the dialect
+        insert = (sqlite if dialect == "sqlite" else postgresql).insert
+        self[dialect] = self._statement_of(insert(self._table))
+        return self[dialect]
+
+
+def upserts(table: Table, statement_of: Callable[[Any], Any]) -> Mapping[str, Any]:
     """Return INSERT … ON CONFLICT by the name of the dialect, since each has its own class.
 
     statement_of: adds the conflict clause.
     """
-    return {"sqlite": statement_of(sqlite.insert(table)), "postgresql": statement_of(postgresql.insert(table))}
+    return _Upserts(table, statement_of)
 
 
 def listed(column: ColumnElement[str], name: str = "ids") -> dict[str, ColumnElement[bool]]:

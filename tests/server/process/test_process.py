@@ -199,7 +199,7 @@ async def test_process_without_use_of_the_store_imports_no_heavy_modules(tmp_pat
     assert loaded & HEAVY == set()
 
 
-async def test_process_with_a_database_of_this_release_imports_no_alembic(tmp_path):
+async def test_process_with_a_database_of_this_release_imports_neither_alembic_nor_postgresql(tmp_path):
     database = Database(f"sqlite:///{tmp_path}/gateway.db")
     async with database.writing():
         pass
@@ -215,4 +215,4 @@ async def test_process_with_a_database_of_this_release_imports_no_alembic(tmp_pa
         await child.wait()  # for the last usage, too
     loaded = set((tmp_path / "loaded").read_text().split())
     assert "sqlalchemy" in loaded
-    assert loaded & {"alembic", "pygments"} == set()
+    assert loaded & {"alembic", "pygments", "asyncpg", "sqlalchemy.dialects.postgresql"} == set()
