@@ -43,7 +43,7 @@ atexit.register(lambda: loaded.write_text(" ".join(sys.modules)))
 # Modules that are slow to import and rarely used.
 HEAVY = {
     "sqlalchemy", "asyncpg", "alembic", "cryptography", "jsonschema_rs", "backports.zstd", "pypdf", "redis", "xllamacpp",
-    "httpx._client", "rich", "pygments", "jinja2", "prometheus_client",
+    "httpx._client", "rich", "pygments", "jinja2", "prometheus_client", "websockets.asyncio.client",
 }  # fmt: skip
 
 
