@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Container, Sequence
+from functools import cache
 from itertools import pairwise
 
 # Tokens that models write, or servers leave, at the end of a turn.  No ordinary text ends with one.
@@ -103,4 +104,10 @@ class EndTokens:
         return begin
 
 
-ENDS = EndTokens(*END_TOKENS)
+@cache
+def end_tokens(*more: str) -> EndTokens:
+    """Return the tokens of all families and these.  Formats share the result, as it has hundreds of prefixes."""
+    return EndTokens(*END_TOKENS, *more)
+
+
+ENDS = end_tokens()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.formats import FORMATS
 from gateway.formats.markers import EndTokens, Markers
+from gateway.formats.markup import Markup
 from gateway.formats.parser import FormatParser, ParseContext
 from gateway.formats.plain_text import free_of
 from gateway.formats.reader import TextReader
@@ -125,3 +126,8 @@ def test_passage_takes_plain_text_in_real_formats(format):
         parse.feed(" word")
     assert len(passed) == before and passed[-1]
     assert "".join(texts).endswith(" word" * 9)
+
+
+def test_formats_with_the_same_end_tokens_share_them():
+    ends = [row.parse.ends for row in FORMATS.values() if isinstance(row.parse, Markup)]
+    assert len({*map(id, ends)}) == len({one._tokens for one in ends})

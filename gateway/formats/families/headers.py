@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.formats.grammars import json_calls, pythonic
 from gateway.formats.grammars.headed import HeadedCall
-from gateway.formats.markers import END_TOKENS, EndTokens
+from gateway.formats.markers import end_tokens
 from gateway.formats.markup import Markup
 from gateway.formats.markup_tags import THINK
 from gateway.formats.parser import ParseContext, ParserOutput, by_next_token
@@ -172,7 +172,7 @@ ROWS: Mapping[str, FormatSpec] = {
             thoughts={"<|plamo:begin_think:plamo|>": ("<|plamo:end_think:plamo|>",)},
             calls=dict.fromkeys(_PLAMO_BEGINS, _PLAMO_CALL),
             after=_PLAMO_CALL.ends,
-            ends=EndTokens(*END_TOKENS, "<|plamo:tag|>"),
+            ends=end_tokens("<|plamo:tag|>"),
         ),
         families="PLaMo 3",
         example=(

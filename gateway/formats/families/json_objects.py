@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.formats.families.xml_elements import QWEN
 from gateway.formats.grammars import bare_json, json_calls, pythonic
 from gateway.formats.grammars.tagged import TaggedCall
-from gateway.formats.markers import END_TOKENS, EndTokens
+from gateway.formats.markers import end_tokens
 from gateway.formats.markup import Markup
 from gateway.formats.markup_tags import CITATIONS, THINK
 from gateway.formats.parser import CallParser, ParseContext, ParserOutput, by_next_token
@@ -118,7 +118,7 @@ ROWS: Mapping[str, FormatSpec] = {
         parse=Markup(
             calls={"<TOOLCALL>": json_calls.tagged_calls},
             after=("</TOOLCALL>",),
-            ends=EndTokens(*END_TOKENS, "<SPECIAL_12>"),
+            ends=end_tokens("<SPECIAL_12>"),
         ),
         families="Nemotron Nano 2, Llama Nemotron Super 1.5",
         example=f"{_THOUGHT}<TOOLCALL>[{_CALL}]</TOOLCALL>",
@@ -248,7 +248,7 @@ ROWS: Mapping[str, FormatSpec] = {
             calls={"<tool_call>": json_calls.tagged_calls},
             after=("</tool_call>",),
             in_thought="last",
-            ends=EndTokens(*END_TOKENS, "<sep>"),
+            ends=end_tokens("<sep>"),
         ),
         families="Reka Edge, Reka Flash 3",
         example=f"{_THOUGHT}<tool_call>\n{_CALL}\n</tool_call>",

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.formats.grammars import json_calls
 from gateway.formats.grammars.tagged import TaggedCall
-from gateway.formats.markers import END_TOKENS, EndTokens
+from gateway.formats.markers import end_tokens
 from gateway.formats.markup import Markup
 from gateway.formats.markup_tags import THINK
 from gateway.formats.parser import CallInReasoning, CallParser, by_next_token
@@ -51,7 +51,7 @@ def _markup(
         after=tuple(tag for tags in kinds for tag in tags.call_ends),
         thoughts=thoughts,
         in_thought=in_thought,
-        ends=EndTokens(*END_TOKENS, *ends),
+        ends=end_tokens(*ends),
     )
 
 

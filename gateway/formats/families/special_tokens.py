@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from gateway.formats.grammars import bare_json, json_calls
 from gateway.formats.grammars.channels import code
-from gateway.formats.markers import END_TOKENS, EndTokens, Markers
+from gateway.formats.markers import Markers, end_tokens
 from gateway.formats.markup import Markup
 from gateway.formats.markup_tags import CITATIONS, THINK
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
@@ -115,7 +115,7 @@ ROWS: Mapping[str, FormatSpec] = {
         parse=Markup(
             calls={"<|function_call|>": json_calls.tagged_calls, "function call<|role_sep|>": json_calls.tagged_calls},
             silent=("<|message_sep|>",),
-            ends=EndTokens(*END_TOKENS, "</s>"),
+            ends=end_tokens("</s>"),
         ),
         families="GigaChat 3.0, 3.1",
         example=f"Let me see.<|message_sep|>\n\nfunction call<|role_sep|>\n{_CALL}",

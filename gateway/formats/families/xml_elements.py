@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gateway.formats.argument_types import JSON
 from gateway.formats.grammars import json_calls
 from gateway.formats.grammars.tagged import TaggedCall
-from gateway.formats.markers import END_TOKENS, EndTokens
+from gateway.formats.markers import end_tokens
 from gateway.formats.markup import Markup
 from gateway.formats.markup_tags import THINK
 from gateway.formats.parser import CallParser, by_next_token
@@ -60,7 +60,7 @@ def _markup(
         after=(*tags.call_ends, *after),
         thoughts=thoughts,
         silent=silent,
-        ends=EndTokens(*END_TOKENS, *ends),
+        ends=end_tokens(*ends),
     )
 
 
