@@ -11,6 +11,12 @@ from support.recorded_servers import EXCHANGES, replay
 
 STREAM = "transformers/tools_auto_stream"
 PAGES = ["README.md", "deploy/pypi.md"]
+# Row of the README: row of the performance page.
+MEASURED = {
+    "CPU of a whole response, 32 at a time ²": "whole answer, 32 at a time: CPU",
+    "CPU of a line in a burst ²": "burst, native text: CPU",
+    "Memory at rest ²": "idle: memory",
+}
 
 
 def shown(page):
@@ -53,3 +59,13 @@ def test_readme_is_short():
 def test_readme_of_the_package_has_no_links_into_the_repository():
     links = re.findall(r"\]\(([^)]*)\)", (ROOT / "deploy/pypi.md").read_text("utf-8"))
     assert all(link.startswith("https://") for link in links)
+
+
+@pytest.mark.parametrize(("row", "measured"), MEASURED.items())
+def test_readme_has_the_figures_of_the_performance_page(row, measured):
+    lines = json.loads((ROOT / "docs/explanation/performance.json").read_text("utf-8"))["lines"]
+    (found,) = (line for line in lines if line["name"] == measured)
+    values = [found["values"][program] for program in ("gateway", "LiteLLM", "smg")]
+    unit = found["unit"].partition("/")[0]
+    cells = [f"{value:,.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}" for value in values]
+    assert f"| {' | '.join([row, *cells])} |" in (ROOT / "README.md").read_text("utf-8")
