@@ -133,7 +133,7 @@ class Pipeline:
         self._localize = localize
         self._spent: Usage | None = None  # of the rounds before
         self._counted: Usage | None = None  # of this round, once the backend has sent it
-        self._early: list[ExtraField] = []  # members before the first content of the round
+        self._early: dict[str, ExtraField] = {}  # of the whole response, before the first content of the round
         self._running = False
         self._started = False
         self.lone: Lone | None = None
@@ -288,8 +288,13 @@ class Pipeline:
 
     def _encode_early(self) -> bytes:
         """Encode the members that came before the first content."""
-        early, self._early = self._early, []
-        return b"".join([self._endpoint.encode((event,)) for event in early])
+        early, self._early = self._early, {}
+        return b"".join([self._endpoint.encode((event,)) for event in early.values()])
+
+    def _can_wait(self, extra: ExtraField) -> bool:
+        """Return True for the first value of a member of the whole response, before the content of the round."""
+        first = extra.choice is None and extra.name not in self._early
+        return first and not (self.round_has_content or extra.is_sent_at_once)
 
     def _encode_non_content(self, event: Event) -> bytes:
         """Encode an event other than content."""
@@ -299,8 +304,8 @@ class Pipeline:
         if isinstance(event, Failure):
             self.problem, self.lone = event.problem, None
             return b""
-        if isinstance(event, ExtraField) and not (self.round_has_content or event.is_sent_at_once):
-            self._early.append(event)
+        if isinstance(event, ExtraField) and self._can_wait(event):
+            self._early[event.name] = event
             return b""
         output = self._encode_early() + self._endpoint.encode((event,))
         return output and self.begin_response() + output

@@ -566,3 +566,14 @@ def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usag
         return [*begun, *(encoder.encode(run) for run in runs)]
 
     assert b"".join(encoded(runs)) == b"".join(encoded([[event] for run in runs for event in run]))
+
+
+def test_members_that_change_before_the_content_do_not_pile_up():
+    turn = make_turn(chat_params(), format="native")
+    turn.start()
+    turn.answered("text/event-stream")
+    for number in range(100):
+        assert turn.feed(sse({"choices": [], "odd": number})) == b""
+        assert len(turn._early) <= 1
+    (first, *_) = payloads(turn.feed(chunk(content="Hi")))
+    assert first["odd"] == 99
