@@ -1,8 +1,9 @@
 """`python -m bench.peers.instructions`: count the instructions of requests and lines, in the gateway and in smg.
 
 Both run under callgrind, in front of the mock, and get the same traffic in the same run.  The counts do not depend on
-the load of the machine, and are within 2 % from run to run.  The gateway stores no usage: it writes once a second, and
-a second has fifty times fewer requests than without callgrind.  It needs valgrind, and takes some two minutes.
+the load of the machine.  They are within 2 % from start to start, smg's paced line within 8 %, so the median of three
+starts counts.  The gateway stores no usage: it writes once a second, and a second has fifty times fewer requests than
+without callgrind.  It needs valgrind, and takes some seven minutes.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +33,7 @@ _TOOL = "env PYTHONHASHSEED=0 valgrind --tool=callgrind --callgrind-out-file={fo
 _START_SECONDS, _DUMP_SECONDS = 180.0, 60.0
 _IDLE_SECONDS = 2.0
 _WARM = 2
+_STARTS = 3
 
 
 class Unit(Struct, frozen=True):
@@ -114,7 +117,12 @@ def main() -> int:
 
 
 def _counts(peer: Peer, without: frozenset[str]) -> Counts:
-    """Return the instructions of each unit.  without: paths that are left out."""
+    """Return the instructions of each unit, the medians of several starts.  without: paths that are left out."""
+    starts = [_counts_of_start(peer, without) for _ in range(_STARTS)]
+    return {name: median(start[name] for start in starts) for name in starts[0]}
+
+
+def _counts_of_start(peer: Peer, without: frozenset[str]) -> Counts:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, _started(peer, Path(folder)) as (server, counter):
         found = {}
         for unit in (unit for unit in UNITS if unit.traffic.path not in without):
