@@ -11,9 +11,9 @@ The set is closed: an encoder without a branch for one of these fails a test.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeGuard, final
+from typing import Literal, TypeGuard, final
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct
 
 from gateway.errors import Problem
 from gateway.warnings import Warnings
@@ -273,27 +273,3 @@ def forward(extra: ExtraField, ledger: Warnings) -> None:
     """Report a member that is passed on unchanged, unless servers are known to send it."""
     if extra.name not in _USUAL and not extra.asked:
         ledger.add("forwarded", extra.name)
-
-
-def join_extra(before: Raw | None, more: Raw) -> Raw:
-    """Return a list with the further elements added; anything else is replaced."""
-    if before is None or bytes(before)[:1] != b"[" or bytes(more)[:1] != b"[":
-        return more
-    return Raw(json.encode([*json.decode(before), *json.decode(more)]))
-
-
-def joined(before: Raw | None, more: Raw) -> Raw:
-    """Return the value of a message's member after a further delta of it, merged as OpenAI's SDKs do."""
-    return more if before is None else Raw(json.encode(_joined(json.decode(before), json.decode(more))))
-
-
-def _joined(before: Any, more: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    if isinstance(before, dict) and isinstance(more, dict):
-        return before | {
-            name: _joined(before[name], value) if name in before else value for name, value in more.items()
-        }
-    texts, lists = (
-        isinstance(before, str) and isinstance(more, str),
-        isinstance(before, list) and isinstance(more, list),
-    )
-    return before + more if texts or lists else more

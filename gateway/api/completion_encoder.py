@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from msgspec import Raw, Struct, json
 
 from gateway import events as ev
+from gateway.api.extra_members import DELTAS, LISTS, Values, add_value, members
 from gateway.api.whole_encoder import WholeEncoder
-from gateway.events import IN_EACH, Logprob, ToolCallStart, Usage, forward, join_extra, joined
+from gateway.events import IN_EACH, Logprob, ToolCallStart, Usage, forward
 from gateway.request import Request, ToolName
 from gateway.warnings import Warnings
 
@@ -141,7 +142,7 @@ class StreamEncoder(ABC):
         self._head = self._opening()
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._ledger, self._include, self._continuous = ledger, include_usage, continuous_usage
-        self._waiting: dict[_Place, dict[str, Raw]] = {}  # members that go into the next frame
+        self._waiting: dict[_Place, Values] = {}  # members that go into the next frame
         self._usage = ev.Usage(0, 0)
         self._failed = False
 
@@ -196,7 +197,7 @@ class StreamEncoder(ABC):
     def _extras(self, choice: int | None, *, inside: bool = False) -> bytes:
         """Return the members that wait for the next frame of a choice."""
         waiting = self._waiting.pop((choice, inside), None)
-        return b"," + encode(waiting)[1:-1] if waiting else b""
+        return b"," + encode(members(waiting))[1:-1] if waiting else b""
 
     def _counted(self, e: ev.Usage) -> bytes:
         self._usage = e
@@ -213,9 +214,14 @@ class StreamEncoder(ABC):
             self._head = self._opening()
             return b""
         waiting = self._waiting.setdefault((e.choice, e.inside), {})
-        join = joined if e.inside else join_extra
-        waiting[e.name] = e.json if e.choice is None else join(waiting.get(e.name), e.json)
-        return b""
+        if e.choice is None:
+            waiting[e.name] = [e.json]
+            return b""
+        frame = b""
+        if e.inside and e.name in waiting:  # a further delta of it, as of an audio
+            frame, waiting = self._frame_of(e.choice), self._waiting.setdefault((e.choice, True), {})
+        add_value(waiting, e.name, e.json, DELTAS if e.inside else LISTS)
+        return frame
 
     def _failure(self, e: ev.Failure) -> bytes:
         self._failed = True

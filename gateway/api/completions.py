@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from gateway import events as ev
 from gateway.api.body import COUNTS, Counts, decode_body
 from gateway.api.chat import schema
 from gateway.api.completion_encoder import BodyEncoder, CompletionHead, StreamEncoder, encode, usage_object
+from gateway.api.extra_members import Values, add_value, members
 from gateway.api.validation import (
     ParamCheck,
     boolean,
@@ -23,7 +24,7 @@ from gateway.api.validation import (
     text_list,
 )
 from gateway.errors import BadRequest
-from gateway.events import Logprob, join_extra
+from gateway.events import Logprob
 from gateway.request import Request
 from gateway.warnings import Warnings
 
@@ -223,7 +224,7 @@ class _CompletionChoice:
         self._texts: list[str] = []
         self._logprobs: list[ev.Logprob] = []
         self._reason = "stop"
-        self._extras: dict[str, Raw] = {}
+        self._extras: Values = {}
 
     def add(self, event: ev.Event) -> None:
         """Add an event; ignore reasoning, tool calls and the like."""
@@ -234,7 +235,7 @@ class _CompletionChoice:
             case ev.Finish():
                 self._reason = event.reason
             case ev.ExtraField():
-                self._extras[event.name] = join_extra(self._extras.get(event.name), event.json)
+                add_value(self._extras, event.name, event.json)
 
     def body(self, index: int, most: int | None) -> dict[str, Any]:
         """Return the choice's object.
@@ -243,7 +244,13 @@ class _CompletionChoice:
         """
         chances = None if most is None or not self._logprobs else completion_logprobs(self._logprobs, most)
         text = "".join(self._texts)
-        return {"text": text, "index": index, "logprobs": chances, "finish_reason": self._reason, **self._extras}
+        return {
+            "text": text,
+            "index": index,
+            "logprobs": chances,
+            "finish_reason": self._reason,
+            **members(self._extras),
+        }
 
 
 def completion_encoder(

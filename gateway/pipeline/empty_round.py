@@ -84,6 +84,7 @@ class EmptyTurn:
         source: the source of the event.
         """
         if self.settled or isinstance(event, _ASIDE):
+            self.settled = self.settled or _is_audio(event)
             return (event,)
         if isinstance(event, TextDelta):
             return self._say(event)
@@ -202,3 +203,7 @@ class Watched:
 
     def _filtered(self, events: Sequence[Event]) -> list[Event]:
         return [passed for event in events for passed in self._turn.feed(event, self._source)]
+
+
+def _is_audio(event: Event) -> bool:
+    return isinstance(event, ExtraField) and event.inside and event.name == "audio"

@@ -46,6 +46,7 @@ class EndResponse(Struct, frozen=True):
     """End the response."""
 
 
+_Member = tuple[int | None, bool, str]  # its choice, True within the choice's message, its name
 _APART = frozenset((Usage, ExtraField, Failure))
 _NOTHING = Usage(0, 0)
 _FEW = 3  # events that are encoded one by one, because grouping them by type costs more
@@ -133,7 +134,7 @@ class Pipeline:
         self._localize = localize
         self._spent: Usage | None = None  # of the rounds before
         self._counted: Usage | None = None  # of this round, once the backend has sent it
-        self._early: dict[str, ExtraField] = {}  # of the whole response, before the first content of the round
+        self._early: dict[_Member, ExtraField] = {}  # before the first content of the round
         self._running = False
         self._started = False
         self.lone: Lone | None = None
@@ -292,9 +293,8 @@ class Pipeline:
         return b"".join([self._endpoint.encode((event,)) for event in early.values()])
 
     def _can_wait(self, extra: ExtraField) -> bool:
-        """Return True for the first value of a member of the whole response, before the content of the round."""
-        first = extra.choice is None and extra.name not in self._early
-        return first and not (self.round_has_content or extra.is_sent_at_once)
+        """Return True for the first value of a member before the content of the round."""
+        return not (self.round_has_content or extra.is_sent_at_once or _member(extra) in self._early)
 
     def _encode_non_content(self, event: Event) -> bytes:
         """Encode an event other than content."""
@@ -305,10 +305,16 @@ class Pipeline:
             self.problem, self.lone = event.problem, None
             return b""
         if isinstance(event, ExtraField) and self._can_wait(event):
-            self._early[event.name] = event
+            self._early[_member(event)] = event
             return b""
+        if isinstance(event, ExtraField) and event.inside and not self.round_has_content:
+            return self._begin_content() + self._endpoint.encode((event,))  # a further delta, as of an audio
         output = self._encode_early() + self._endpoint.encode((event,))
         return output and self.begin_response() + output
+
+
+def _member(extra: ExtraField) -> _Member:
+    return extra.choice, extra.inside, extra.name
 
 
 def _with(spent: Usage | None, usage: Usage) -> Usage:

@@ -188,9 +188,9 @@ def test_turn_that_was_cut_is_not_empty(finish):
     assert brief([data], format="native") == ("So", "\n", [], finish, 7, [])
 
 
-def test_refusal_is_an_answer():
-    data = streamed(chunk(refusal="No."))
-    assert brief([data])[-1] == []
+@pytest.mark.parametrize("delta", [{"refusal": "No."}, {"audio": {"id": "audio_1", "data": "UklGRg=="}}])
+def test_refusal_or_audio_is_an_answer(delta):
+    assert brief([streamed(chunk(**delta))])[-1] == []
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

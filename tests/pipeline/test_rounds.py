@@ -539,7 +539,14 @@ TEXTS = st.builds(
 )
 ARGUMENTS = st.builds(ev.ToolArgsDelta, st.integers(0, 1), st.just(0), st.sampled_from(["{", '"\x00"', "}"]))
 OTHERS = st.sampled_from(
-    [ev.ReasoningDelta(0, "m"), ev.ExtraField(1, "x", Raw(b"1")), ev.ToolCallStart(0, 1, "call_2", "g"), ev.Usage(1, 2)]
+    [
+        ev.ReasoningDelta(0, "m"),
+        ev.ExtraField(1, "x", Raw(b"1")),
+        ev.ExtraField(1, "x", Raw(b"[1]")),
+        ev.ExtraField(0, "x", Raw(b'"a"'), inside=True),
+        ev.ToolCallStart(0, 1, "call_2", "g"),
+        ev.Usage(1, 2),
+    ]
 )
 
 
@@ -577,3 +584,40 @@ def test_members_that_change_before_the_content_do_not_pile_up():
         assert len(turn._early) <= 1
     (first, *_) = payloads(turn.feed(chunk(content="Hi")))
     assert first["odd"] == 99
+
+
+AUDIO = [{"id": "audio_1", "data": "AAAA"}, {"data": "BBBB"}, {"data": "CCCC"}]
+
+
+def test_deltas_of_a_member_without_text_are_sent_as_they_come():
+    turn = make_turn(chat_params(), format="native")
+    turn.start()
+    turn.answered("text/event-stream")
+    first, *later = (turn.feed(chunk(audio=audio)) for audio in AUDIO)
+    assert first == b"" and turn.begun
+    sent = [choice["delta"]["audio"] for data in later for choice in payloads(data)[-1]["choices"]]
+    assert sent == AUDIO[:-1]
+    turn.feed(chunk("stop"))
+    end, _ = turn.close()
+    assert [choice["delta"] for frame in payloads(end.data) for choice in frame["choices"]] == [{"audio": AUDIO[-1]}]
+
+
+def test_member_of_a_choice_that_failed_without_content_does_not_reach_the_client():
+    turn = make_turn(chat_params(), format="native")
+    turn.start()
+    turn.answered("text/event-stream")
+    assert turn.feed(chunk(audio=AUDIO[0])) == b""
+    assert isinstance(turn.fail(Problem(502, "broke"))[-1], RoundFailed)
+    turn.start()
+    turn.answered("text/event-stream")
+    assert "audio" not in turn.feed(chunk(content="Hi")).decode()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_round_that_failed_after_two_deltas_of_a_member_is_not_repeated(stream):
+    turn = make_turn(chat_params(stream=stream), format="native")
+    turn.start()
+    turn.answered("text/event-stream")
+    for audio in AUDIO[:2]:
+        turn.feed(chunk(audio=audio))
+    assert turn.fail(Problem(502, "broke"))[-1] == EndResponse()

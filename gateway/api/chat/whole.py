@@ -8,8 +8,8 @@ from msgspec import Raw
 from gateway import events as ev
 from gateway.api.chat.parse import ChatParams
 from gateway.api.completion_encoder import BodyEncoder, CompletionHead, flat_tool_name, logprobs_object, usage_object
+from gateway.api.extra_members import DELTAS, Values, add_value, members
 from gateway.api.signatures import ThinkingBlocks, call_signature
-from gateway.events import join_extra, joined
 
 
 def listed_message(message: dict[str, Any]) -> dict[str, Any]:
@@ -67,8 +67,8 @@ class _ChatChoice:
         self.calls: list[tuple[ev.ToolCallStart, list[str]]] = []
         self._content_logprobs: list[ev.Logprob] = []
         self._refusal_logprobs: list[ev.Logprob] = []
-        self._extras: dict[str, Raw] = {}
-        self._inside: dict[str, Raw] = {}  # members of the message
+        self._extras: Values = {}
+        self._inside: Values = {}  # members of the message
 
     def add(self, event: ev.Event) -> None:
         """Add an event."""
@@ -88,7 +88,7 @@ class _ChatChoice:
         message["annotations"] = self._annotations
         if self._images:
             message["images"] = self._images
-        message |= self._inside
+        message |= members(self._inside) if self._inside else {}
         reason = self._reason
         if params.functions and calls:
             message["function_call"] = calls[0]["function"]
@@ -98,8 +98,7 @@ class _ChatChoice:
         likely, refused = self._content_logprobs, self._refusal_logprobs
         chances = logprobs_object(likely, refused) if likely or refused else None
         fields = {"index": index, "message": message, "logprobs": chances, "finish_reason": reason}
-        fields |= self._extras
-        return fields
+        return fields | members(self._extras) if self._extras else fields
 
     def _text(self, e: ev.TextDelta) -> None:
         self._texts.append(e.text)
@@ -144,9 +143,9 @@ class _ChatChoice:
 
     def _extra(self, e: ev.ExtraField) -> None:
         if e.inside:
-            self._inside[e.name] = joined(self._inside.get(e.name), e.json)
+            add_value(self._inside, e.name, e.json, DELTAS)
         else:
-            self._extras[e.name] = join_extra(self._extras.get(e.name), e.json)
+            add_value(self._extras, e.name, e.json)
 
     def _nothing(self, _: ev.Event) -> None:
         pass

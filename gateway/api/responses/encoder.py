@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from msgspec import Raw, json
+from msgspec import json
 
 from gateway import events as ev
+from gateway.api.extra_members import Values, add_value, members
 from gateway.api.responses import event_stream, objects
 from gateway.api.responses.event_stream import EventWriter, NullEventWriter
 from gateway.api.responses.objects import JsonObject, encode
@@ -22,7 +23,7 @@ from gateway.api.responses.output_items import (
 from gateway.api.responses.params import Carrier, EncoderInputs, ResponseHead, ResponseParams
 from gateway.api.responses.stored_items import visible_item
 from gateway.api.whole_encoder import WholeEncoder
-from gateway.events import Event, join_extra
+from gateway.events import Event
 from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
 
@@ -48,7 +49,7 @@ class ResponseBuilder:
         self._blank: list[ev.TextDelta] = []  # white space before a message
         self._refused = False
         self._usage: JsonObject | None = None
-        self._extras: dict[str, Raw] = {}
+        self._extras: Values = {}
         self._citations: list[JsonObject] = []  # of the whole text; their positions are unknown
 
     def take(self, events: Sequence[ev.Event]) -> None:
@@ -80,7 +81,8 @@ class ResponseBuilder:
 
     def _response(self, output: list[JsonObject], *, kept: bool) -> JsonObject:
         stored = {"store": kept and self._params.echo["store"]}
-        return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **self._extras}
+        extras = members(self._extras) if self._extras else {}
+        return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **extras}
 
     def _seen(self, item: JsonObject) -> JsonObject:
         """Return an item for the client; calls of built-in tools show only included members."""
@@ -263,9 +265,9 @@ class ResponseBuilder:
 
     def _extra(self, e: ev.ExtraField) -> None:
         if e.asked:
-            self._extras[e.name] = join_extra(self._extras.get(e.name), e.json)
+            add_value(self._extras, e.name, e.json)
         elif e.name == "service_tier" and e.choice is None:
-            self._extras[e.name] = e.json
+            self._extras[e.name] = [e.json]
         elif e.name == "citations":
             self._citations = objects.citations(e.json)
         else:
