@@ -28,6 +28,7 @@ def exit_on_error(interrupted: int = 0) -> Iterator[None]:
     from gateway.config import ConfigError
     from gateway.demo import DemoError, DemoNotInstalled
     from gateway.server.process.config_source import NoServerFound
+    from gateway.server.process.listener import CannotListen
 
     try:
         yield
@@ -36,6 +37,6 @@ def exit_on_error(interrupted: int = 0) -> Iterator[None]:
     except (ConfigError, NoServerFound, DemoNotInstalled) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
-    except DemoError as error:
+    except (DemoError, CannotListen) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None

@@ -5,6 +5,7 @@ import os
 import runpy
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from gateway.server.process.config_source import (
     resolve_config,
     startup_banner,
 )
+from gateway.server.process.listener import CannotListen
 from support.cli import config_writer, model_server, run, status_of
 from support.paths import ROOT
 from support.ports import free_port
@@ -202,12 +204,22 @@ async def test_serve_finds_backends_while_an_event_loop_runs():
 
 
 def test_serve_starts_the_demo_if_no_backend_runs():
-    with settled(None, {free_port(): "vllm"}, demo=True) as (config, hello, output):
+    with settled(None, {free_port(): "vllm"}, demo=True, port=free_port()) as (config, hello, output):
         (backend,) = config.backends.values()
         assert backend.kind == "llamacpp"
         assert httpx.get(f"{backend.url}/health", trust_env=False).is_success
         assert '"model": "smollm2"' in hello
         assert "demo: ready in " in output
+
+
+def test_serve_reports_a_taken_port_before_the_demo_loads_its_model(monkeypatch):
+    monkeypatch.setattr(demo, "start_demo", None)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(CannotListen, match="another program listens there"),
+        settled(demo=True, port=taken.getsockname()[1]),
+    ):
+        pass
 
 
 def test_serve_without_backend_and_demo_says_what_to_do():

@@ -25,7 +25,7 @@ from gateway.server.handler import GatewayApp
 from gateway.server.http.server_config import ServerConfig
 from gateway.server.http.uvicorn_protocol import STOPPING
 from gateway.server.limits import counters
-from gateway.server.process.supervisor import open_listener
+from gateway.server.process.listener import open_listener
 from support.upstream import KEY, Upstream
 from support.wait import DEADLINE, until
 

@@ -31,6 +31,7 @@ from gateway.config import (
     read_document,
 )
 from gateway.server.process.config_files import ConfigFileReader, FileStamp, file_stamp
+from gateway.server.process.listener import listener_of
 from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config
 
 _log = logging.getLogger("gateway")
@@ -107,7 +108,7 @@ def resolve_config(
 
     With a source, it gives the configuration.  Otherwise model servers on this machine are used; those that list no
     model are reported on `out`.  Without servers to use, `demo_wanted` starts the demo.  Raises ConfigError,
-    NoServerFound or DemoError.
+    NoServerFound, CannotListen or DemoError.
     """
     if source:
         config = source.read()
@@ -125,6 +126,7 @@ def resolve_config(
     if serving:
         yield _with_servers(serving, flags)
     elif demo_wanted:
+        listener_of(bare.server).close()  # a taken port is reported before the model is loaded
         with demo.start_demo(*_DEMO, out=out) as url:
             yield _with_servers([DiscoveredServer("llamacpp", url, (demo.MODEL,))], flags)
     else:

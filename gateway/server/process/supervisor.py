@@ -5,7 +5,6 @@ and sends configurations to its workers over pipes.  When its pipe closes, a wor
 """
 
 import asyncio
-import errno
 import logging
 import multiprocessing
 import os
@@ -20,18 +19,18 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from gateway.config import Config, ServerSettings
+from gateway.config import Config
 from gateway.server.observability import logs
 from gateway.server.observability.metric_values import mark_ended, metrics_file, metrics_folder, remove_orphan
 from gateway.server.process.config_source import ConfigSource, ConfigWatcher
 from gateway.server.process.dependencies import DependencyWatch
+from gateway.server.process.listener import listener_of
 
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
 _TICK = 0.1  # seconds between two checks for signals
 _HANGUPS = [signal.SIGHUP] if sys.platform != "win32" else []
 _STREAMS = (0, 1, 2)  # standard input, output and error
-_WAITING = 2048  # connections in the listen queue
 
 
 class Supervisor:
@@ -167,9 +166,9 @@ def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | No
     """Run the gateway until SIGINT, SIGTERM or the end of its terminal; then streams have `drain_seconds` to end.
 
     greeting: written to standard error when clients can connect.
-    source: the source of the config, which is read again on SIGHUP and when its files change.
+    source: the source of the config, which is read again on SIGHUP and when its files change.  Raises CannotListen.
     """
-    sock = _listening(config.server)  # from now on, connections wait instead of being refused
+    sock = listener_of(config.server)  # from now on, connections wait instead of being refused
     host, port = sock.getsockname()[:2]
     watch = ConfigWatcher(config, source)
     for number in _HANGUPS:
@@ -200,30 +199,3 @@ def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher, dependenci
         return new
 
     make_server(config, news).serve_socket(sock)
-
-
-def _listening(server: ServerSettings) -> socket.socket:
-    try:
-        return open_listener(server.host, server.port)
-    except OSError as error:
-        sys.exit(f"cannot listen on {server.host} port {server.port}: {_cause(error)}")
-
-
-def _cause(error: OSError) -> str:
-    """Return why the socket cannot be opened, without the address that Python adds."""
-    if error.errno == errno.EADDRINUSE:
-        return "another program listens there, perhaps a gateway; stop it, or choose another port: --port N"
-    return str(error.strerror).partition(" (while ")[0]
-
-
-def open_listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 is any free one.  Raise OSError.
-
-    The address `::` means all addresses: clients connect by IPv4 as well, where the system allows that.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    listener = socket.create_server((host, port), family=family, backlog=_WAITING, dualstack_ipv6=both)
-    # Its connections inherit it.  asyncio, unlike uvloop, does not set it: the second piece of a stream waited 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener

@@ -1,18 +1,13 @@
 """Test how a gateway that gets SIGTERM or SIGINT ends its connections."""
 
 import asyncio
-import errno
 import json
 import signal
-import socket
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from gateway.config import Config
-from gateway.server.process import supervisor
-from gateway.server.process.supervisor import run_gateway
 from support.app import problem
 from support.raw_requests import request_bytes
 from support.serve_process import config_of, first, living, post_chat, refused, rest, streaming
@@ -153,21 +148,3 @@ async def all_drain(gateway, workers):
             return False
         assert (answer.json(), answer.headers["connection"]) == ({"status": "draining"}, "close")
     return True
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_port_that_is_taken_is_a_plain_error_message(host):
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(SystemExit, match=f"cannot listen on {host} port {port}: another program .* --port N$"):
-            run_gateway(Config(server={"host": host, "port": port}))
-
-
-def test_address_of_another_machine_is_a_plain_error_message(monkeypatch):
-    def refuse(*address):
-        raise OSError(errno.EADDRNOTAVAIL, f"Cannot assign requested address (while attempting to bind on {address})")
-
-    monkeypatch.setattr(supervisor, "open_listener", refuse)
-    with pytest.raises(SystemExit, match=r"^cannot listen on 192\.0\.2\.1 port 1: Cannot assign requested address$"):
-        run_gateway(Config(server={"host": "192.0.2.1", "port": 1}))
