@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from math import inf
 from typing import Any
 
@@ -120,7 +121,7 @@ class Backend:
         """
         await asyncio.shield(self._refreshing(_FRESH_SECONDS))
         if self.listed is None and self._problem:
-            raise self._problem
+            raise copy(self._problem)  # a raise would add its frames to the kept error, and so keep the request
         return self.last_list()
 
     def read_list_soon(self) -> None:

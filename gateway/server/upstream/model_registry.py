@@ -208,7 +208,10 @@ class ModelRegistry:
                 return self._listed(name, backend)
         if listed := self._in_lists(name):
             return listed
-        raise problem or unknown_model_error(name, [one for one in self._names() if allowed(one, self.model(one))])
+        try:
+            raise problem or unknown_model_error(name, [one for one in self._names() if allowed(one, self.model(one))])
+        finally:
+            del problem  # an error's traceback has this frame: a cycle with the request
 
     def _names(self) -> Iterator[str]:
         """Yield all names that clients may use, as far as they are known."""

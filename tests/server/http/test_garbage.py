@@ -74,6 +74,14 @@ async def test_request_that_is_refused_leaves_no_garbage(path, text):
         assert (await site.client.post(path, json=body)).status_code == 400
 
 
+@pytest.mark.parametrize("path", BODIES)
+async def test_request_for_a_model_leaves_no_garbage_if_the_backend_lists_none(path):
+    async with listening(HELLO, models=whole({}, status=500), model=False) as site, leaves_none(REQUEST):
+        for _ in range(2):
+            answer = await site.client.post(path, json={**BODIES[path], "model": "m", "user": LARGE})
+            assert answer.status_code == 502
+
+
 async def test_background_response_that_cannot_be_stored_leaves_no_garbage():
     async with listening(HELLO, store={"url": "sqlite:////proc/missing/gateway.db"}) as site, leaves_none(REQUEST):
         assert (await site.respond(background=True, user=LARGE)).status_code == 503
