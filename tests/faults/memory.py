@@ -35,6 +35,11 @@ def watched():
         gc.unfreeze()
 
 
+def instances(kinds):
+    """Return the objects of these classes.  No code of an object runs: a proxy whose object is gone would raise."""
+    return [one for one in gc.get_objects() if issubclass(type(one), kinds)]
+
+
 def census():
     """How many there are of each type of ours, and of the data that these hold, by its name."""
     there = gc.get_objects()

@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from python_multipart import MultipartParser
 from websockets.server import ServerProtocol
 
+from faults.memory import instances
 from gateway.request import Request
 from gateway.server.handler import IncomingRequest
 from gateway.server.http.server_config import WebSocketProtocol
@@ -37,22 +38,25 @@ REQUEST = (IncomingRequest, Request)
 WEBSOCKET = (IncomingRequest, HttpProtocol, WebSocketProtocol, ServerProtocol)
 
 
-def in_memory(kinds):
-    """Count the objects of these classes."""
-    return sum(isinstance(one, kinds) for one in gc.get_objects())
-
-
 @asynccontextmanager
 async def leaves_none(kinds):
     """Free objects by their reference counts alone, and wait until the block has left none of these classes."""
     gc.collect()
-    before = in_memory(kinds)
+    before = len(instances(kinds))
     gc.disable()
     try:
         yield
-        await until(lambda: in_memory(kinds) <= before)
+        with suppress(TimeoutError):
+            await until(lambda: len(instances(kinds)) <= before)
+        left = instances(kinds)
+        assert len(left) <= before, [(one, holders(one, left)) for one in left]
     finally:
         gc.enable()
+
+
+def holders(one, left):
+    """Return the types of what refers to an object, but for the list of those that are left."""
+    return [type(other).__qualname__ for other in gc.get_referrers(one) if other is not left]
 
 
 @pytest.mark.parametrize("path", BODIES)
