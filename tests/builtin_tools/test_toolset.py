@@ -1,6 +1,7 @@
 """Test the toolbox of a response with fake providers of tools."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -158,11 +159,13 @@ async def test_hosted_tools_cost_nothing_for_other_responses(tool_settings):
         ):
             await ask()
             calls.clear()
+            gc.disable()  # the end of a coroutine of another test would be counted
             sys.setprofile(record_call)
             try:
                 await ask(stream=True)
             finally:
                 sys.setprofile(None)
+                gc.enable()
             assert {name for name in calls if "<" not in name} == wanted
 
 
