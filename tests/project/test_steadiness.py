@@ -131,6 +131,11 @@ def test_cuts_of_a_row_that_once_failed_are_everywhere(run_of):
     assert [*sampling.places(7)] == [*range(7)]
 
 
+def test_seed_of_a_run_is_the_day_unless_it_is_named():
+    assert sampling.seed_or_day(0) == 0 and sampling.seed_or_day(7) == 7
+    assert sampling.seed_or_day(None) > 700_000  # days
+
+
 def test_one_cut_of_several_moves_with_the_seed(run_of):
     found = set()
     for seed in range(40):

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -53,7 +52,7 @@ def pytest_configure(config):
     config.stash[_TIERS] = wanted
     config.stash[_DURATIONS] = Durations()
     worker = getattr(config, "workerinput", {})
-    config.option.seed = worker.get("seed", config.option.seed or datetime.now(UTC).toordinal())  # steady: one for all
+    config.option.seed = worker.get("seed", sampling.seed_or_day(config.option.seed))
     sampling.configure(thorough=config.option.thorough, seed=config.option.seed)
     guard.install()
     if config.option.pause:

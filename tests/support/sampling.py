@@ -6,6 +6,7 @@ A run tries a part: cuts at an even spread that moves from day to day, and fewer
 
 import os
 from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
 from random import Random
 
 from hypothesis import settings
@@ -36,6 +37,11 @@ def configure(*, thorough: bool, seed: int) -> None:
         providers._get_local_constants = providers.Constants
     settings.register_profile("tests", derandomize=same, deadline=None)
     settings.load_profile("tests")
+
+
+def seed_or_day(seed: int | None) -> int:
+    """Return the seed, or the number of the day in UTC without one."""
+    return datetime.now(UTC).toordinal() if seed is None else seed  # steady: one for all processes of a run
 
 
 def thorough() -> bool:
