@@ -243,6 +243,42 @@ def test_usage_per_choice_is_summed_and_the_prompt_counted_once():
     assert last_usage(events_of(stream, n=2)) == Usage(16, 16)
 
 
+def written(*counts):
+    """Return the frames of usages, each in a chunk of its own."""
+    return [sse({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": count}}) for count in counts]
+
+
+def in_choice(count, index=0):
+    """Return the frame of the end of a choice that states its usage."""
+    usage = {"prompt_tokens": 5, "completion_tokens": count}
+    return sse({"choices": [{"index": index, "delta": {}, "finish_reason": "stop", "usage": usage}]})
+
+
+@pytest.mark.parametrize(
+    ("stream", "n", "total"),
+    [
+        ([*written(4), chunk(content="a"), chunk("stop"), *written(9)], 1, 9),
+        ([chunk("stop", content="a"), *written(1), chunk("stop", content="b"), *written(2)], 1, 2),
+        ([chunk(content="a"), in_choice(9), *written(9)], 1, 9),
+        ([chunk(content="a"), in_choice(9), in_choice(8, 1), *written(17)], 2, 17),
+        ([chunk(content="a"), in_choice(8), in_choice(9), in_choice(8, 1)], 2, 17),
+        ([*written(4), chunk("stop", content="a"), *written(9), chunk("stop", 1, content="b"), *written(8)], 2, 17),
+        ([chunk("stop", content="a"), *written(8, 9), chunk("stop", 1, content="b"), *written(8)], 2, 17),
+    ],
+    ids=[
+        "forecast",
+        "finish in each chunk",
+        "twice",
+        "choices and all",
+        "repeated",
+        "forecast of two",
+        "repeated alone",
+    ],
+)
+def test_usage_that_a_server_states_several_times_counts_once(stream, n, total):
+    assert last_usage(events_of([*stream, DONE], n=n)) == Usage(5, total)
+
+
 def test_usage_with_every_chunk_is_not_summed():
     def chunk_with_usage(tokens, **delta):
         return sse(json.loads(chunk(**delta)[6:]) | {"usage": {"prompt_tokens": 5, "completion_tokens": tokens}})

@@ -248,7 +248,8 @@ class ChatDecoder:
             return
         last = self._before(index, members, out, ended=bool(choice.finish_reason)) if any(members) else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):
-            self._count(usage, out, alone=True)
+            self.counted = self._total.of_choice(index, usage)
+            out.append(self.counted)
         before = len(out)
         if message := choice.delta or (choice.message and self._whole_message(index, choice.message)):
             self._met.add(index)
@@ -308,11 +309,8 @@ class ChatDecoder:
     def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
         """Add the usage before all other events, so that a client that wants usage in every chunk gets the newest."""
         if usage := (usage_from_counts(chunk.usage) if chunk.usage else None) or usage_beside_choices(chunk):
-            self._count(usage, out, alone=not chunk.choices)
-
-    def _count(self, usage: Usage, out: list[Event], *, alone: bool) -> None:
-        self.counted = self._total.add(usage, alone)
-        out.append(self.counted)
+            self.counted = self._total.add(usage, alone=self.n > 1 and not chunk.choices)
+            out.append(self.counted)
 
     def _message(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
         if message.reasoning_details and not are_text_only(message.reasoning_details):

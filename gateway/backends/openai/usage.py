@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import JSONDecoder
 from typing import Any
 
@@ -110,24 +110,38 @@ def split_reasoning_tokens(usage: Usage, thought: int, total: int) -> Usage:
 
 @dataclass(slots=True)
 class UsageTotal:
-    """Add up the usage that a server states per choice (llama.cpp with n > 1).
+    """Add up the usage that a server states per choice.
 
-    A repeated statement replaces the one before.  A statement for one choice stands in a chunk of its own, after that
+    A repeated statement replaces the one before.  Moonshot states the usage of a choice in the choice, and that of all
+    choices in the last chunk.  With n > 1, llama.cpp states that of one choice in a chunk of its own, after that
     choice's finish reason.
     """
 
+    choices: dict[int, Usage] = field(default_factory=dict)
     stated: Usage | None = None
     before: Usage | None = None
     finished: bool = False
 
+    def of_choice(self, index: int, usage: Usage) -> Usage:
+        """Return the total with the usage that a choice states."""
+        self.choices[index] = usage
+        return sum((_written(other) for place, other in self.choices.items() if place != index), start=usage)
+
     def add(self, usage: Usage, alone: bool) -> Usage:
-        """Return the total with this usage.  `alone`: its chunk has no choices."""
-        if alone:
+        """Return the total with this usage.  `alone`: its chunk has no choices, and there are several."""
+        if alone and not self.choices:
             if self.stated and self.finished:
-                other = Usage(0, self.stated.completion, reasoning=self.stated.reasoning)
+                other = _written(self.stated)
                 self.before = self.before + other if self.before else other
-            self.stated, self.finished = usage, False
+            if self.stated or self.finished:  # before that it is a forecast, which some servers begin with
+                self.stated = usage
+            self.finished = False
         return usage + self.before if self.before else usage
+
+
+def _written(usage: Usage) -> Usage:
+    """Return the usage without the prompt, which all choices share."""
+    return Usage(0, usage.completion, reasoning=usage.reasoning)
 
 
 def list_entries(data: Any, *names: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
