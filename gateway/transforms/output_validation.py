@@ -3,6 +3,9 @@
 Few servers enforce it in all cases: llama.cpp writes text before a forced call, and with `--skip-chat-parsing` ignores
 formats.  A response that fails the check is requested once more, if the client has nothing of it.  After that the
 gateway refuses it, or adds a warning.
+
+Servers that enforce a schema from the first token, where their parser still expects reasoning, send the JSON as
+reasoning and no text.  If it fits, it is the text of the response.
 """
 
 from collections import defaultdict
@@ -115,6 +118,7 @@ class OutputValidationFilter:
     ) -> None:
         self._request, self._form, self._ledger, self._before, self._choice = request, form, ledger, before, choice
         self._texts: dict[int, list[str]] = defaultdict(list)  # by choice, up to the limit
+        self._thoughts: dict[int, list[str]] = defaultdict(list)  # the same of the reasoning
         self._room = terms.limit
         self._settled: set[int] = set()  # choices that have met the demand
         self._policy = terms.call if request.is_tool_forced else terms.form
@@ -161,8 +165,9 @@ class OutputValidationFilter:
 
     def _hear(self, event: TextDelta | ReasoningDelta) -> None:
         self._room -= len(event.text)
-        if self._room >= 0 and isinstance(event, TextDelta):
-            self._texts[event.choice].append(event.text)
+        if self._room >= 0:
+            pieces = self._texts if isinstance(event, TextDelta) else self._thoughts
+            pieces[event.choice].append(event.text)
 
     def _is_demanded(self, event: ToolCallStart) -> bool:
         """Return False for a call of another function than the one that the request names."""
@@ -182,6 +187,10 @@ class OutputValidationFilter:
         return held
 
     def _finish(self, event: Finish) -> Iterable[Event]:
+        if text := self._text_in_reasoning(event):
+            self._ledger.add("repaired", "content")
+            self._hear(text)
+            return (*self._passed(text), *self._finish(event))
         broken = self._broken(event)
         if broken and self._held is not None:
             if self._policy != "warn" and not self._before:
@@ -192,6 +201,15 @@ class OutputValidationFilter:
                 return (Failure(broken[0].problem),)
         self._list(broken)
         return self._passed(event)
+
+    def _text_in_reasoning(self, event: Finish) -> TextDelta | None:
+        """Return the reasoning as text if it is all that came, and the demanded JSON; else None."""
+        form, choice = self._form, event.choice
+        may_hold = form and form.is_json and event.reason == "stop" and not self._request.is_tool_forced
+        if not (form and may_hold) or self._room < 0 or choice in self._settled or "".join(self._texts[choice]).strip():
+            return None
+        text = "".join(self._thoughts[choice]).strip()
+        return TextDelta(choice, text) if text[:1] in ("{", "[") and form.mismatch(text) is None else None
 
     def _first(self, before: FailedOutput) -> Iterable[Event]:
         """Return the events of the attempt before, which is better than the failure of this one."""

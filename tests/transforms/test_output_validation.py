@@ -172,6 +172,40 @@ def both_attempts(terms, first, second, **fields):
     return passed + events_after(later, second), again.messages[1:], ledger.entries()
 
 
+JSON_THOUGHT = [ReasoningDelta(0, '{"n"'), ReasoningDelta(0, ": 1}\n")]
+
+
+@pytest.mark.parametrize("policy", ["warn", "retry", "refuse"])
+@pytest.mark.parametrize("fields", [{"rest": NUMBER}, {"rest": OBJECT}, {"rest": NUMBER, "tools": TOOLS}])
+def test_json_that_a_server_sends_as_reasoning_alone_is_the_text(policy, fields):
+    for beside in ([], [TextDelta(0, "\n\n")]):
+        promise, ledger = promise_with(EnforcementTerms(form=policy), **fields)
+        events = events_after(promise, [*JSON_THOUGHT, *beside, Finish(0, "stop")])
+        assert events == [*JSON_THOUGHT, *beside, TextDelta(0, '{"n": 1}'), Finish(0, "stop")]
+        assert ledger.entries() == ["repaired:content"] and not promise.failed
+
+
+@pytest.mark.parametrize(
+    ("fields", "events", "entries"),
+    [
+        ({"rest": NUMBER}, [*JSON_THOUGHT, *text_events('{"n": 2}')], []),
+        ({"rest": NUMBER}, [*JSON_THOUGHT, *text_events("two")], NO_FORM),
+        ({"rest": NUMBER}, [*JSON_THOUGHT, Finish(0, "length")], []),
+        ({"rest": NUMBER}, [ReasoningDelta(0, '{"n": "1"}'), Finish(0, "stop")], NO_FORM),
+        ({"rest": NUMBER}, [ReasoningDelta(0, 'So {"n": 1}'), Finish(0, "stop")], NO_FORM),
+        ({"rest": schema_format({})}, [ReasoningDelta(0, "17"), Finish(0, "stop")], NO_FORM),
+        ({"rest": CHOICE}, [ReasoningDelta(0, "yes"), Finish(0, "stop")], NO_TEXT),
+        ({**FORCED, "rest": NUMBER}, [*JSON_THOUGHT, Finish(0, "stop")], [*NO_CALL, *NO_FORM]),
+        ({"rest": NUMBER, "tools": TOOLS}, [*JSON_THOUGHT, *CALL[:3], Finish(0, "stop")], []),
+        ({"rest": NUMBER}, [*JSON_THOUGHT, RefusalDelta(0, "No."), Finish(0, "stop")], []),
+    ],
+)
+def test_json_in_reasoning_beside_more_or_that_does_not_fit_stays_there(fields, events, entries):
+    promise, ledger = promise_with(EnforcementTerms(), **fields)
+    assert events_after(promise, events) == events
+    assert ledger.entries() == entries
+
+
 def test_promise_holds_back_a_response_without_its_call_for_a_retry():
     late = ExtraField(None, "timings", b"{}")
     passed, messages, entries = both_attempts(
