@@ -156,7 +156,7 @@ class ChoiceNormalizer:
         if not (name := format_mismatch.format_of(self._output.text_end, self._setting.format, self._context)):
             return
         format = FORMATS[name].parse
-        if format and self._setting.auto and format_mismatch.calls(unsent, format, self._context):
+        if format and self._setting.auto and format_mismatch.surely_calls(unsent, format, self._context):
             self._reread(format, unsent)
         else:
             self._output.unread(name)

@@ -63,11 +63,21 @@ def may_call(text: str) -> bool:
 
 def calls(text: str, format: Format, context: ParseContext) -> bool:
     """Return True if a text calls an offered tool in a format."""
+    return _found(text, format, context).found
+
+
+def surely_calls(text: str, format: Format, context: ParseContext) -> bool:
+    """Return True if a text calls an offered tool, and does not only name it, as a list of tools in JSON does."""
+    emit = _found(text, format, context)
+    return emit.argued if format is FORMATS["bare_json"].parse else emit.found
+
+
+def _found(text: str, format: Format, context: ParseContext) -> "_Calls":
     read, emit = TextReader(), _Calls(context)
     parse = FormatParser(read, format(read, emit, alone(context)))
     parse.feed(text)
     parse.close(cut=True)
-    return emit.found
+    return emit
 
 
 def alone(context: ParseContext) -> ParseContext:
@@ -109,14 +119,21 @@ def _all_first() -> tuple[str, ...]:
 
 
 class _Calls:
-    """A ParserOutput that only remembers that an offered tool was called."""
+    """A ParserOutput that only remembers that an offered tool was called.
+
+    argued: a call has arguments, perhaps an empty object.
+    """
 
     def __init__(self, context: ParseContext) -> None:
-        self._tools, self.found = context.tools, False
+        self._tools, self.found, self.argued = context.tools, False, False
 
     def tool_start(self, name: str, id: str = "") -> None:
         """Note a call of an offered tool."""
         self.found |= resolve(name, self._tools) in self._tools
+
+    def tool_args(self, json: str) -> None:
+        """Note arguments."""
+        self.argued |= self.found
 
     def tool_end(self) -> None:
         """Ignore the end of a tool call."""
@@ -124,4 +141,4 @@ class _Calls:
     def text(self, text: str) -> None:
         """Ignore the text; also the other outputs."""
 
-    reasoning = tool_args = incomplete_call = note_dropped = unread = thought_end = text
+    reasoning = incomplete_call = note_dropped = unread = thought_end = text

@@ -72,6 +72,16 @@ def test_calls_of_another_format_are_reported_in_a_stream_or_where_the_format_is
         assert ledger.entries() == ([f"unread:tool_calls={name}"] if name else [])
 
 
+@pytest.mark.parametrize("text", ['[{"name": "f"}, {"name": "g"}]', '{"name": "g"}', '[{"name": "g", "purpose": "p"}]'])
+def test_tools_that_json_only_names_are_no_calls_of_another_format(text):
+    for pieces in in_all_cuts(text):
+        ledger = Warnings()
+        events = events_of(pieces, "hermes_json", ledger=ledger, whole=True, auto=True)
+        assert written(events) == [["text", text]] and ledger.entries() == ["unread:tool_calls=bare_json"]
+    events = events_of(['{"name": "g", "arguments": {}}'], "hermes_json", ledger=ledger, whole=True, auto=True)
+    assert written(events) == [["call", "g", "{}"]]
+
+
 def normalised(events, format, ledger, **how):
     """Return the merged events of events of a backend, and of their end."""
     normaliser = Normalizer(replace(setting(format, ledger=ledger), context=ParseContext(TOOLS), **how))
