@@ -119,7 +119,7 @@ class _MarkupParser:
         return (yield from self._first())
 
     def _first(self) -> ReadStep:
-        """Look for the beginning of another format, for a block of JSON that is a call, and for a forced call."""
+        """Look for the beginning of another format, for JSON that is a call, and for a forced call."""
         fresh, tools, markup = not (self._has_text or self._called), self._context.tools, self._markup
         options = markup.first if tools else markup.first_without_calls
         first = ""
@@ -128,15 +128,16 @@ class _MarkupParser:
             first = first or (yield from self._read.lookahead(*options, text=True, spaced=True))
         if first or not tools:
             return first
-        may_fence = fresh and FENCE not in markup.calls
-        if may_fence and (yield from self._read.lookahead(FENCE, text=True, spaced=True)):
+        alone = self._context.forced is None and not self._context.called
+        blocks = markup.blocks if alone else markup.blocks[:1]
+        if blocks and fresh and (yield from self._read.lookahead(*blocks, text=True, spaced=True)):
             yield from self._block()
         elif self._context.forced is not None:
             yield from self._guided()
         return ""
 
     def _block(self) -> ReadStep:
-        """Read a fence at the beginning: of a JSON block that is a call, around a call, or of a code block."""
+        """Read JSON at the beginning that is a call, with a fence or without, or the fence of a call or other code."""
         read, opening = self._read, (yield from code_blocks.opening(self._read))
         own = (yield from read.lookahead(*self._markup.call_openings)) if self._markup.call_openings else ""
         if own or code_blocks.opens_tool_code(opening) or not (yield from read.lookahead("{", "[")):
@@ -145,7 +146,7 @@ class _MarkupParser:
         elif (yield from code_blocks.json_block(read, self._emit, self._context, opening)):
             self._called = True
         else:
-            self._in_block = True
+            self._in_block = FENCE in opening
         self._has_text = not self._called
         if self._called:
             yield from self._begin()

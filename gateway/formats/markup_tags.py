@@ -17,6 +17,7 @@ APART, APART_END = "\0thought", "\0end of thought"
 
 CITATIONS = ("<co>", "<co:", "</co>", "</co:")
 _BRACKETS = 3  # characters at most of a beginning of JSON or code that is no tag
+_JSON = ("{", "[{", "[ ", "[\n")  # beginnings of JSON that may be calls
 
 
 class MarkupTags(Struct, frozen=True, kw_only=True, dict=True):
@@ -63,6 +64,13 @@ class MarkupTags(Struct, frozen=True, kw_only=True, dict=True):
     def fences(self) -> tuple[str, ...]:
         """The code fences that may stand around calls."""
         return (FENCE,) if self.calls and FENCE not in self.calls else ()
+
+    @cached_property
+    def blocks(self) -> tuple[str, ...]:
+        """The beginnings of a block of JSON that may be calls, with a fence or without; () if `calls` has them."""
+        if FENCE in self.calls:
+            return ()
+        return (FENCE,) if {"{", "["} & {*self.calls} else (FENCE, *_JSON)
 
     @cached_property
     def reasoning_closings(self) -> frozenset[str]:

@@ -20,6 +20,7 @@ class TextBuffer:
         "_eof",
         "_held",
         "_log",
+        "_lost",
         "_pos",
         "_tape",
         "_taped",
@@ -42,6 +43,7 @@ class TextBuffer:
         self._held = ""  # text that may consist of end tokens
         self.ends: EndTokens | None = None  # tokens to remove at the end of the turn
         self.dropped = False  # an incomplete marker at the end was dropped
+        self._lost = ""  # that marker
 
     @property
     def offset(self) -> int:
@@ -122,8 +124,16 @@ class TextBuffer:
         """Return True if nothing is held and nothing is recorded, so that new text may pass through."""
         return self._pos == len(self._buffer) and not self._held and self._tape is None and self._log is None
 
+    def restore(self) -> str:
+        """Return the incomplete marker that was dropped at the end: it is text."""
+        lost, self._lost = self._lost, ""
+        self.dropped &= not lost
+        return lost
+
     def _drop(self) -> str:
-        self.dropped |= self._pos < len(self._buffer)
+        lost = self._buffer[self._pos :]
+        self._lost += lost
+        self.dropped |= bool(lost)
         self._pos = len(self._buffer)
         return ""
 

@@ -130,3 +130,19 @@ def test_block_of_json_that_is_too_long_is_text():
         assert written(text_events([text[begin : begin + size] for begin in range(0, len(text), size)])) == [
             ["text", text]
         ]
+
+
+@pytest.mark.parametrize(
+    "format", ["hermes_json", "qwen_xml", "glm47_xml", "mistral", "kimi_k2", "minimax_m2", "think"]
+)
+def test_json_alone_is_a_call_in_formats_that_read_no_brackets(format):
+    text = '{"name": "f", "arguments": {"a": "x"}}'
+    for pieces in ([text], singly(text)):
+        assert written(text_events(pieces, format, ParseContext(TOOLS))) == [CALL]
+        assert written(text_events(pieces, format, ParseContext(TOOLS, called=True))) == [["text", text]]
+
+
+def test_json_alone_that_is_too_long_to_be_held_is_text():
+    text = '{"name": "f", "arguments": {"a": "' + "x" * 66_000 + '"}}'
+    pieces = [text[place : place + 999] for place in range(0, len(text), 999)]
+    assert written(text_events(pieces, "hermes_json", ParseContext(TOOLS))) == [["text", text]]

@@ -30,7 +30,7 @@ CASES = [
     ("Kimi in Qwen", "qwen_xml", f"<think>hm</think>{KIMI}", "kimi_k2", [["reasoning", "hm"], CALL]),
     ("XML in Mistral, with text behind it", "mistral", f"{XML.replace('<function', '<tool_call><function')}</tool_call>So.",
      "hermes_json", [CALL, ["text", "So."]]),
-    ("bare JSON in XML", "qwen_xml", BARE, "bare_json", [CALL]),
+    ("bare JSON in XML, with text behind it", "qwen_xml", f"{BARE}\nSo.", "bare_json", [CALL, ["text", "So."]]),
     ("Python in Hermes", "hermes_json", PYTHON, "pythonic", [CALL]),
     ("Hermes in plain text", "native", HERMES, "hermes_json", [CALL]),
     ("a tool that was not offered", "mistral", HERMES.replace('"f"', '"h"'), "", [["text", HERMES.replace('"f"', '"h"')]]),

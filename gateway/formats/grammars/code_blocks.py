@@ -1,5 +1,6 @@
 """Parse calls in a code block: JSON at the beginning of a response, as small models write it; or tool_code.
 
+JSON may also stand without a fence, if it is all of the response.
 The block of JSON of a tool that has to be called may hold its arguments alone.  Gemini and Gemma write tool_code:
 
     ```tool_code
@@ -12,6 +13,7 @@ it is calls of offered tools, because other code may use their results.
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from gateway.formats.grammars import pythonic
 from gateway.formats.grammars.bare_json import CALLS, named
@@ -44,6 +46,12 @@ class _Block:
         for method, arguments in self._found:
             getattr(emit, method)(*arguments)
 
+    @property
+    def argued(self) -> bool:
+        """True if each call has arguments, as no list of tools has."""
+        methods = [method for method, _ in self._found if method != "note_dropped"]
+        return ("tool_start", "tool_end") not in pairwise(methods)
+
     def tool_start(self, name: str, id: str = "") -> None:
         """Hold the beginning of a call."""
         self._add("tool_start", name, id)
@@ -74,7 +82,7 @@ class _Block:
 
 
 def opening(read: TextReader) -> ReadStep:
-    """Take a fence, its language and the white space around them."""
+    """Take a fence, its language and the white space around them; only the white space if there is no fence."""
     read.begin_recording()
     yield from read.accept(FENCE)
     yield from read.run(_LANGUAGE)
@@ -83,30 +91,40 @@ def opening(read: TextReader) -> ReadStep:
 
 
 def json_block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: str) -> ReadStep:
-    """Read a block whose opening was taken; return "" if it was text."""
+    """Read a block whose opening was taken; return "" if it was text.
+
+    Without a fence, JSON is a call only if it has arguments and nothing else follows, and what the token limit left
+    of it is text.
+    """
     read.keep(opening)
-    found = _Block(read)
+    found, language = _Block(read), opening.strip()
+    fence = FENCE if language else ""
     try:
-        whole = (yield from _calls(read, found, context)) if opening.strip().removeprefix(FENCE) in _LANGUAGES else ""
+        known = language.removeprefix(FENCE) in _LANGUAGES
+        whole = (yield from _calls(read, found, context, fence)) if known else ""
     except Malformed:
         whole = ""
     read.end_recording()
     text = read.kept()
     if whole:
         found.replay(emit)
+    elif fence and read.ended and read.cut:
+        emit.incomplete_call(text)
     else:
-        (emit.incomplete_call if read.ended and read.cut else emit.text)(text)
+        emit.text(text + read.restore())
     if found.long:  # the end of the block is unknown
         yield from read.rest(emit.text)
     return whole
 
 
-def _calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+def _calls(read: TextReader, emit: _Block, context: ParseContext, fence: str) -> ReadStep:
     read.begin_recording()
     bracket = yield from read.expect("{", "[")
     yield from (named(bracket) if context.forced is None else CALLS[bracket])(read, emit, context)
-    closed = yield from read.accept(FENCE)
-    return closed or ("whole" if read.ended and not read.cut else "")
+    closed = (yield from read.accept(fence)) if fence else ""
+    yield from read.peek()
+    ends = read.ended and not read.cut and (fence or emit.argued)
+    return closed or ("whole" if ends else "")
 
 
 def opens_tool_code(text: str) -> bool:
