@@ -23,10 +23,10 @@ from gateway.formats.schema_types import ANYTHING, Shape
 from gateway.formats.string_ends import Nesting
 from gateway.formats.text_buffer import Malformed
 
-_NAME = {"name", "tool_name", "function"}
+_NAME = {"name", "tool_name", "tool", "function"}
 _ID = {"id", "tool_call_id"}
 _ARGUMENTS = {"arguments", "parameters", "args"}
-_RARE_ARGUMENTS = {"input", "params"}  # only of an object, and unless the tool has such a parameter
+_RARE_ARGUMENTS = {"input", "params", "tool_input"}  # only of an object, and unless the tool has such a parameter
 _PLAIN = {"type", "index"}
 _BARE = re.compile(r"[^,{}\[\]<]*")
 _KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
