@@ -16,9 +16,14 @@ from gateway.formats.text_buffer import Malformed
 # Fine-tunes of a family may use the tags of its next generation.  Models also write the tag of a call twice.
 _OPTIONS: dict[str, CallParser] = {"<function=": QWEN}
 _OPTIONS["<tool_call>"] = by_next_token(_OPTIONS, json_calls.tagged_calls)
+# Qwen 2.5 Coder writes other tags; its prompt has the definitions of tools between <tools> and </tools>.
 _TOOL_CALL = Markup(
-    calls={"<tool_call>": _OPTIONS["<tool_call>"]},
-    after=("</tool_call>", "</function>"),
+    calls={
+        "<tool_call>": _OPTIONS["<tool_call>"],
+        "<tools>": bare_json.tagged,
+        "<function_call>": json_calls.tagged_calls,
+    },
+    after=("</tool_call>", "</function>", "</tools>", "</function_call>"),
 )
 _RESPONSE = {"<response>": "</response>"}
 
@@ -78,7 +83,9 @@ ROWS: Mapping[str, FormatSpec] = {
         signs=("<tool_call>", '{"name":'),
         differs=(
             "Other servers end a call at the first </tool_call>, even in a string; the gateway ends it with its JSON. "
-            "vLLM drops text after a call when it does not stream; the gateway keeps it."
+            "vLLM drops text after a call when it does not stream; the gateway keeps it. Qwen 2.5 Coder writes "
+            "`<tools>` or `<function_call>`, which other servers do not read; behind `<tools>` a call names an offered "
+            "tool and has arguments, because models recite the definitions of tools with the same tag."
         ),
     ),
     "llama3_json": FormatSpec(

@@ -25,10 +25,11 @@ _VALUE = re.compile(r'\s*:\s*("(?:[^"\\]|\\.)*"|[^\s"])')
 _FAR = 200  # characters in which the first member has to begin
 
 
-def named(bracket: str) -> CallParser:
+def named(bracket: str, *, argued: bool = False) -> CallParser:
     """Return a parser of JSON that names one of the tools.
 
     bracket: the bracket that was already taken.
+    argued: the first object has arguments, as no list of tools has.
     """
 
     def calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -37,7 +38,7 @@ def named(bracket: str) -> CallParser:
             return (yield from wrapped(read, emit, context))
         if bracket == "[":
             yield from read.expect("{")
-        return (yield from several(read, BareCall(read, emit, context), listed=bracket == "["))
+        return (yield from several(read, BareCall(read, emit, context, argued=argued), listed=bracket == "["))
 
     return calls
 
@@ -50,6 +51,11 @@ def wrapped(read: TextReader, emit: ParserOutput, context: ParseContext) -> Read
     return (yield from read.accept("}"))
 
 
+def tagged(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """Parse JSON that names one of the tools behind a tag that may also stand before their definitions."""
+    return (yield from named((yield from read.expect("{", "[")), argued=True)(read, emit, context))
+
+
 def fenced(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Parse JSON that names one of the tools behind a code fence, and the fence that closes it."""
     yield from read.take_literal("json")
@@ -60,8 +66,9 @@ def fenced(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadS
 class BareCall(JsonCall):
     """Parse objects.  Each is passed on as a call once it is known not to define a tool."""
 
-    def __init__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
+    def __init__(self, read: TextReader, emit: ParserOutput, context: ParseContext, *, argued: bool = False) -> None:
         super().__init__(read, emit, context, context.tools)
+        self._needs_arguments = argued
 
     def run(self) -> ReadStep:
         """Parse one object behind its opening brace; return "" if the text ended before the object did."""
@@ -133,8 +140,9 @@ class BareCall(JsonCall):
         super()._start(name)
 
     def _decide(self) -> None:
-        """Begin the call at its end, or raise Malformed if it is a definition or was cut before that is clear."""
-        if self._recited or self._described or (self.read.ended and self.read.cut):
+        """Begin the call at its end, or raise Malformed if it only names a tool or was cut before that is clear."""
+        lacks = self._needs_arguments and not (self._argued or self._beside)
+        if self._recited or self._described or lacks or (self.read.ended and self.read.cut):
             self.depth = 0
             raise Malformed
         self._tell()

@@ -13,7 +13,6 @@ it is calls of offered tools, because other code may use their results.
 
 import re
 from collections.abc import Iterable
-from itertools import pairwise
 
 from gateway.formats.grammars import pythonic
 from gateway.formats.grammars.bare_json import CALLS, named
@@ -45,12 +44,6 @@ class _Block:
         """Pass on the held events."""
         for method, arguments in self._found:
             getattr(emit, method)(*arguments)
-
-    @property
-    def argued(self) -> bool:
-        """True if each call has arguments, as no list of tools has."""
-        methods = [method for method, _ in self._found if method != "note_dropped"]
-        return ("tool_start", "tool_end") not in pairwise(methods)
 
     def tool_start(self, name: str, id: str = "") -> None:
         """Hold the beginning of a call."""
@@ -117,14 +110,14 @@ def json_block(read: TextReader, emit: ParserOutput, context: ParseContext, open
     return whole
 
 
-def _calls(read: TextReader, emit: _Block, context: ParseContext, fence: str) -> ReadStep:
+def _calls(read: TextReader, emit: ParserOutput, context: ParseContext, fence: str) -> ReadStep:
     read.begin_recording()
     bracket = yield from read.expect("{", "[")
-    yield from (named(bracket) if context.forced is None else CALLS[bracket])(read, emit, context)
+    parse = named(bracket, argued=not fence) if context.forced is None else CALLS[bracket]
+    yield from parse(read, emit, context)
     closed = (yield from read.accept(fence)) if fence else ""
     yield from read.peek()
-    ends = read.ended and not read.cut and (fence or emit.argued)
-    return closed or ("whole" if ends else "")
+    return closed or ("whole" if read.ended and not read.cut else "")
 
 
 def opens_tool_code(text: str) -> bool:
