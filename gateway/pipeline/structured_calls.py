@@ -7,6 +7,7 @@ Known faults are repaired: a name in pieces, a repeated head, arguments before t
 arguments so far, arguments repeated after their end, and a call that repeats another one.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -23,6 +24,9 @@ from gateway.formats.schema_types import of_tool
 from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
 
 _LONGEST_EMPTY = 8  # characters of `{}` with white space
+_LONGEST_TAGS = 256  # characters behind the arguments that may be tags
+# Behind the arguments: no more than brackets, closing tags and special tokens, the last of them perhaps torn.
+_TAGS = re.compile(rf"(?:[{re.escape(TRAILING)}]|</[^<>\s]+>|<\|[^<>|\s]+\|>)*+(?:<[/|][^<>\s]*)?")
 _BEFORE_VALUE = (":", "[", ",")  # after these, an inner object may begin with the same characters as the arguments
 
 
@@ -37,14 +41,13 @@ class StructuredCall:
     closed: no more of it comes.
     ended: the client has received the end.
     repaired: the arguments are not passed on unchanged.
-    surplus: something after the arguments is not passed on.
     """
 
     def __init__(
         self, head: ToolCallStart, context: ParseContext, twin: "StructuredCall | None", texts: list[str]
     ) -> None:
         self.head, self.name, self.id = head, head.name, head.id
-        self.started = self.closed = self.ended = self.repaired = self.surplus = False
+        self.started = self.closed = self.ended = self.repaired = False
         self._tools, self._twin, self._texts = context.tools, twin, texts
         self._raw: list[str] = []
         self.size = 0
@@ -54,12 +57,18 @@ class StructuredCall:
         self._json: list[str] = []  # pieces for the client
         self._arguments: Arguments | None = None
         self._repeat = 0  # characters of the arguments that were repeated
+        self._behind = ""  # other text behind the arguments, up to a limit
 
     @property
     def raw(self) -> str:
         """The arguments as received."""
         self._raw = ["".join(self._raw)]
         return self._raw[0]
+
+    @property
+    def surplus(self) -> bool:
+        """True if something after the arguments is not passed on, besides tags that the server left there."""
+        return len(self._behind) > _LONGEST_TAGS or not _TAGS.fullmatch(self._behind)
 
     @property
     def certain(self) -> bool:
@@ -199,9 +208,8 @@ class StructuredCall:
         if self.raw.startswith(piece, self._repeat):
             self._repeat = (self._repeat + len(piece)) % max(len(self.raw), 1)
             self.repaired = True
-        elif piece.strip(TRAILING):
-            self.surplus = True
         else:
+            self._behind = (self._behind + piece)[: _LONGEST_TAGS + 1]
             self.repaired |= not piece.isspace()
 
 
