@@ -26,6 +26,16 @@ def resolve(name: str, tools: Mapping[str, Any]) -> str:
     return name
 
 
+def arguments_behind(name: str, tools: Mapping[str, Any]) -> str:
+    """Return the JSON behind a tag in the name of an offered tool; "" without one.
+
+    A server whose parser lost a call of Kimi K2 sends `f:0<|tool_call_argument_begin|>{…}` as the name.
+    """
+    _, *rest = _TAG.split(name, maxsplit=1)
+    begin = rest[0].find("{") if rest else -1
+    return rest[0][begin:] if begin >= 0 and resolve(name, tools) in tools else ""
+
+
 def certain(name: str, tools: Iterable[str]) -> bool:
     """Return True if a name is that of a tool and not the beginning of another tool's name."""
     return [tool for tool in tools if tool.startswith(name)] == [name]

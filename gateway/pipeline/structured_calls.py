@@ -3,7 +3,7 @@
 A call stays open until its arguments are a complete object, or the response ends.  Text, reasoning and other calls
 that arrive before that follow it.  A call without a name waits for it, and all that follows waits, too.
 
-Known faults are repaired: a name in pieces, a repeated head, arguments before the name, deltas with all of the
+Known faults are repaired: a name in pieces, a repeated head, arguments before the name or in it, deltas with all of the
 arguments so far, arguments repeated after their end, and a call that repeats another one.
 """
 
@@ -25,8 +25,8 @@ from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
 
 _LONGEST_EMPTY = 8  # characters of `{}` with white space
 _LONGEST_TAGS = 256  # characters behind the arguments that may be tags
-# Behind the arguments: no more than brackets, closing tags and special tokens, the last of them perhaps torn.
-_TAGS = re.compile(rf"(?:[{re.escape(TRAILING)}]|</[^<>\s]+>|<\|[^<>|\s]+\|>)*+(?:<[/|][^<>\s]*)?")
+# Behind the arguments: no more than brackets, `{}`, closing tags and special tokens, the last of them perhaps torn.
+_TAGS = re.compile(rf"(?:[{re.escape(TRAILING)}]|\{{\}}|</[^<>\s]+>|<\|[^<>|\s]+\|>)*+(?:<[/|][^<>\s]*)?")
 _BEFORE_VALUE = (":", "[", ",")  # after these, an inner object may begin with the same characters as the arguments
 
 
@@ -58,6 +58,9 @@ class StructuredCall:
         self._arguments: Arguments | None = None
         self._repeat = 0  # characters of the arguments that were repeated
         self._behind = ""  # other text behind the arguments, up to a limit
+        if json := tool_names.arguments_behind(self.name, self._tools):
+            self.repaired = True
+            self._add(json)
 
     @property
     def raw(self) -> str:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.events import ToolCallStart
+from gateway.events import ToolArgsDelta, ToolCallStart
 from gateway.formats.tool_names import certain
 from gateway.warnings import Warnings
 from support.app import gateway
@@ -74,3 +74,28 @@ async def test_tool_name_is_that_of_the_offered_tool_in_both_apis():
 def test_tool_name_is_certain_if_no_longer_one_begins_with_it():
     assert certain("find_file", TOOLS)
     assert not certain("find", {"find": {}, "find_file": {}}) and not certain("f", TOOLS)
+
+
+BEHIND = "<|tool_call_argument_begin|>"
+
+
+@pytest.mark.parametrize(
+    ("deltas", "name", "arguments", "warnings"),
+    [
+        ([("functions.find_file:0" + BEHIND + '{"a": "x"}', "")], "find_file", '{"a": "x"}', ["name", "arguments"]),
+        ([("find_file" + BEHIND + '{"a": "x"}', "{}")], "find_file", '{"a": "x"}', ["name", "arguments"]),
+        ([("find_file" + BEHIND + '{"a": ', ""), (None, '"x"}')], "find_file", '{"a": "x"}', ["name", "arguments"]),
+        ([("find_file" + BEHIND, '{"a": "x"}')], "find_file", '{"a": "x"}', ["name"]),
+        ([("other" + BEHIND + "{}", '{"a": "x"}')], "other" + BEHIND + "{}", '{"a": "x"}', ["name"]),
+    ],
+    ids=["all", "empty beside it", "their beginning", "none", "no tool"],
+)
+def test_arguments_in_the_name_of_a_call_are_its_arguments(deltas, name, arguments, warnings):
+    data = b"".join(chunk(tool_calls=[call(0, "c", *delta)]) for delta in deltas) + chunk("tool_calls") + DONE
+    for pieces in ([data], singly(data)):
+        ledger = Warnings()
+        events = read_calls(pieces, ledger)
+        assert [event.name for event in events if type(event) is ToolCallStart] == [name]
+        assert "".join(event.json for event in events if type(event) is ToolArgsDelta) == arguments
+        entries = [entry.partition(":tool_calls.function.")[2] for entry in ledger.entries()]
+        assert [entry for entry in entries if entry] == warnings
