@@ -5,7 +5,7 @@ That comes seldom in a process that serves, and what waits for it piles up.
 
 import gc
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 
 from gateway.server.observability import metric_values
@@ -14,6 +14,7 @@ from gateway.server.observability.minute_counts import BackendMinute, MinuteCoun
 from gateway.server.observability.telemetry import RecentRequests, RequestHistory
 from gateway.store.sqlite_driver import SqliteConnection
 from gateway.store.tables import IdListType, IdType
+from support.wait import until
 
 OURS = {"gateway", "fastapi", "starlette", "uvicorn"}  # packages that make something for a request
 # By what is counted first, up to what is remembered, up to as many as there were transactions at a time, and with the
@@ -37,7 +38,19 @@ def watched():
 
 def instances(kinds):
     """Return the objects of these classes.  No code of an object runs: a proxy whose object is gone would raise."""
-    return [one for one in gc.get_objects() if issubclass(type(one), kinds)]
+    there = gc.get_objects()
+    fitting = {kind for kind in {*map(type, there)} if issubclass(kind, kinds)}
+    return [one for one in there if type(one) in fitting]
+
+
+async def until_freed(kinds):
+    """Wait until no object of these classes is left; only numbers are kept meanwhile, as a list would keep the objects."""
+    with suppress(TimeoutError):
+        await until(lambda: len(instances(kinds)), 0)
+    if left := instances(kinds):
+        gc.unfreeze()  # what was there before may hold them
+        holders = [[type(by).__qualname__ for by in gc.get_referrers(one) if by is not left] for one in left]
+        raise AssertionError(f"left: {left}, held by {holders}")
 
 
 def census():

@@ -1,21 +1,20 @@
 """Test that a request or connection that has ended leaves no cycle of objects, which would stay until a collection."""
 
 import asyncio
-import gc
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 from python_multipart import MultipartParser
 from websockets.server import ServerProtocol
 
-from faults.memory import instances
+from faults.memory import until_freed, watched
 from gateway.request import Request
 from gateway.server.handler import IncomingRequest
 from gateway.server.http.server_config import WebSocketProtocol
 from gateway.server.http.uvicorn_protocol import HttpProtocol
+from support import wait
 from support.app import HELLO_MESSAGES, listening
 from support.upstream import CLOSE, HELLO, chunk, head, whole
-from support.wait import until
 from support.websocket import connected, texts
 
 LARGE = "a" * 300_000  # its body is read in a thread of its own
@@ -40,23 +39,28 @@ WEBSOCKET = (IncomingRequest, HttpProtocol, WebSocketProtocol, ServerProtocol)
 
 @asynccontextmanager
 async def leaves_none(kinds):
-    """Free objects by their reference counts alone, and wait until the block has left none of these classes."""
-    gc.collect()
-    before = len(instances(kinds))
-    gc.disable()
-    try:
+    """Wait until the block has left none of these classes, freed by their reference counts alone."""
+    with watched():
         yield
-        with suppress(TimeoutError):
-            await until(lambda: len(instances(kinds)) <= before)
-        left = instances(kinds)
-        assert len(left) <= before, [(one, holders(one, left)) for one in left]
-    finally:
-        gc.enable()
+        await until_freed(kinds)
 
 
-def holders(one, left):
-    """Return the types of what refers to an object, but for the list of those that are left."""
-    return [type(other).__qualname__ for other in gc.get_referrers(one) if other is not left]
+class Late:
+    """An object that a test makes."""
+
+
+async def test_object_that_goes_late_is_no_garbage():
+    async with leaves_none(Late):
+        late = [Late()]
+        asyncio.get_running_loop().call_later(0.02, late.clear)
+
+
+async def test_garbage_is_named_with_what_holds_it(monkeypatch):
+    monkeypatch.setattr(wait, "DEADLINE", 0.02)
+    kept = {}
+    with pytest.raises(AssertionError, match=r"Late object at .*held by \[\['dict'"):
+        async with leaves_none(Late):
+            kept["late"] = Late()
 
 
 @pytest.mark.parametrize("path", BODIES)

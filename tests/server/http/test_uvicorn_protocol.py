@@ -1,7 +1,6 @@
 """Test the direct way to a connection past ASGI messages: same bytes as uvicorn, and disconnects without a task."""
 
 import asyncio
-import gc
 import json
 import logging
 import re
@@ -16,7 +15,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from faults.memory import instances
+from faults.memory import until_freed, watched
 from gateway.server.http.client_connection import CancelOnDisconnect, EventStreamWriter, client_connection
 from gateway.server.http.coalescing_transport import CoalescingTransport
 from gateway.server.http.server_config import ServerConfig
@@ -26,7 +25,7 @@ from gateway.server.observability.telemetry import Telemetry
 from support.app import HELLO_MESSAGES, listening, settings
 from support.raw_requests import request_bytes
 from support.upstream import HANG, HELLO, completion_body, whole
-from support.wait import DEADLINE, idle, until
+from support.wait import DEADLINE, idle
 
 FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
 ADDRESSES = {"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 5000)}
@@ -380,22 +379,16 @@ async def test_stream_behind_a_100_says_only_that_its_connection_closes():
 
 
 async def test_idle_connection_holds_nothing_of_its_last_request():
-    others = instances(FastRequestCycle)
     async with listening(ANSWER) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
         for _ in range(2):
-            writer.write(request_bytes())
-            async with asyncio.timeout(DEADLINE):
-                await next_body(reader)
-            await until(lambda: held_requests(others), [])
+            with watched():
+                writer.write(request_bytes())
+                async with asyncio.timeout(DEADLINE):
+                    await next_body(reader)
+                await until_freed(FastRequestCycle)
         writer.close()
         await writer.wait_closed()
-
-
-def held_requests(others):
-    """Return the requests that are held in memory, but for those of other tests."""
-    gc.collect()
-    return [one for one in instances(FastRequestCycle) if one not in others]
 
 
 async def test_large_answers_are_whole_on_a_kept_connection():

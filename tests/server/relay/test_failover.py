@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from faults.memory import instances, watched
+from faults.memory import until_freed, watched
 from gateway.pipeline.pipeline import Pipeline
 from gateway.server.relay.attempts import Attempts
 from gateway.server.relay.model_request import ModelRequest
@@ -456,7 +456,7 @@ async def test_request_leaves_no_reference_cycles(path, streamed):
     async with fleet([[CLOSE]], [HELLO if streamed else whole(completion_body())]) as site:
         with watched():
             assert (await getattr(site, path)(stream=streamed)).status_code == 200
-            await until(lambda: instances(OF_A_REQUEST), [])
+            await until_freed(OF_A_REQUEST)
 
 
 @pytest.mark.parametrize(
