@@ -7,13 +7,13 @@ import logging
 import pytest
 from mcp.server.mcpserver import Context
 
-from faults.memory import census, watched
 from gateway import config
 from gateway.installation import install_command
 from gateway.server.tools import ToolRegistry
 from support.app import gateway, listening, problem
 from support.mcp_requests import ADD, ASKING, ECHO, MCP, calling, of_type
 from support.mcp_server import PIXEL, operators, program, toys
+from support.memory import census, watched
 from support.responses_events import checked, checked_whole
 from support.sse import payloads, text_of
 from support.upstream import HELLO, chunk, stream

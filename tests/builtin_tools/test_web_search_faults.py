@@ -11,7 +11,6 @@ from io import BytesIO
 
 import pytest
 
-from faults.memory import census, watched
 from gateway import config
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.tools import html_reader, search_tools
@@ -20,6 +19,7 @@ from gateway.server.tools.tool_server import ToolServerError
 from support.app import gateway, listening
 from support.jobs import ended
 from support.mcp_requests import calling
+from support.memory import census, watched
 from support.responses_events import checked, checked_whole
 from support.search_services import HERE, OSLO, answer, endless, never, respond_with, searching
 from support.upstream import HELLO

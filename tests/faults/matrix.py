@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 from msgspec import Struct
 
-from faults.memory import census, watched
 from faults.upstream import Backend
 from faults.ways import PASSED, WAYS, Outcome, Responses
 from gateway.server.app import create_app
 from support.app import STORES, Site, running, settings
+from support.memory import census, watched
 from support.upstream import HELLO, SOON, chunk, stream
 from support.wait import DEADLINE, idle, until
 

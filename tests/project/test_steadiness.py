@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import weakref
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from greenlet import greenlet
 
-from faults.memory import instances
 from support import check, flaky, mutants, sampling
 from support.coverage_greenlets import WeakKeys
 from support.durations import Durations, exists, function_of
@@ -52,14 +50,6 @@ def test_rules_find_what_is_unsteady(line, fault):
 )
 def test_rules_allow_what_is_steady(line):
     assert [*violations(line)] == []
-
-
-def test_instances_are_found_beside_a_proxy_whose_object_is_gone():
-    one = WeakKeys()
-    proxy = weakref.proxy(WeakKeys())  # gone at once
-    with pytest.raises(ReferenceError):
-        isinstance(proxy, dict)
-    assert [found for found in instances((WeakKeys,)) if found is one] == [one]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 from uvicorn.server import ServerState
 
-from faults.memory import until_freed, watched
 from gateway.server.http import request_reader
 from gateway.server.http.client_connection import client_connection
 from gateway.server.http.direct_body import DirectBody
@@ -20,6 +19,7 @@ from gateway.server.http.memory import Buffers, Room
 from gateway.server.http.server_config import ServerConfig
 from gateway.server.http.uvicorn_protocol import STOPPING, HttpProtocol
 from support.app import listening, on_both_loops, settings
+from support.memory import until_freed, watched
 from support.raw_requests import HEAD, request_bytes
 from support.upstream import completion_body, whole
 from support.wait import DEADLINE, until

@@ -1,19 +1,20 @@
 """Test that a request or connection that has ended leaves no cycle of objects, which would stay until a collection."""
 
 import asyncio
+import weakref
 from contextlib import asynccontextmanager
 
 import pytest
 from python_multipart import MultipartParser
 from websockets.server import ServerProtocol
 
-from faults.memory import until_freed, watched
 from gateway.request import Request
 from gateway.server.handler import IncomingRequest
 from gateway.server.http.server_config import WebSocketProtocol
 from gateway.server.http.uvicorn_protocol import HttpProtocol
 from support import wait
 from support.app import HELLO_MESSAGES, listening
+from support.memory import instances, until_freed, watched
 from support.upstream import CLOSE, HELLO, chunk, head, whole
 from support.websocket import connected, texts
 
@@ -53,6 +54,13 @@ async def test_object_that_goes_late_is_no_garbage():
     async with leaves_none(Late):
         late = [Late()]
         asyncio.get_running_loop().call_later(0.02, late.clear)
+
+
+def test_instances_are_found_beside_a_proxy_whose_object_is_gone():
+    late, proxy = Late(), weakref.proxy(Late())
+    with pytest.raises(ReferenceError):
+        isinstance(proxy, Late)
+    assert instances(Late) == [late]
 
 
 async def test_garbage_is_named_with_what_holds_it(monkeypatch):

@@ -15,7 +15,6 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from faults.memory import until_freed, watched
 from gateway.server.http.client_connection import CancelOnDisconnect, EventStreamWriter, client_connection
 from gateway.server.http.coalescing_transport import CoalescingTransport
 from gateway.server.http.server_config import ServerConfig
@@ -23,6 +22,7 @@ from gateway.server.http.uvicorn_protocol import FastRequestCycle, HttpProtocol
 from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability.telemetry import Telemetry
 from support.app import HELLO_MESSAGES, listening, settings
+from support.memory import until_freed, watched
 from support.raw_requests import request_bytes
 from support.upstream import HANG, HELLO, completion_body, whole
 from support.wait import DEADLINE, idle

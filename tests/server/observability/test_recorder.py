@@ -8,7 +8,6 @@ import re
 
 import pytest
 
-from faults.memory import census, watched
 from gateway.recording import (
     EndEntry,
     PreparedEntry,
@@ -28,6 +27,7 @@ from gateway.server.observability import recorder as recorder_module
 from support.app import HELLO_MESSAGES, gateway, listening, settings
 from support.jobs import ended
 from support.mcp_server import operators, toys
+from support.memory import census, watched
 from support.recordings import events, recorded, recordings
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, KEY, call, chunk, frame, head, stream, whole
 from support.wait import until

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from faults.memory import until_freed, watched
 from gateway.pipeline.pipeline import Pipeline
 from gateway.server.relay.attempts import Attempts
 from gateway.server.relay.model_request import ModelRequest
@@ -14,6 +13,7 @@ from gateway.server.relay.responder import Responder
 from gateway.server.relay.retry_policy import RetryPolicy
 from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import extend_pauses, fleet
+from support.memory import until_freed, watched
 from support.sse import comments, events, payloads, text_of
 from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, completion_body, frame, head, stream, whole
 from support.wait import until
