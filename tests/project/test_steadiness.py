@@ -1,10 +1,13 @@
 """Test what keeps the tests fast and steady: rules, cuts, durations, the comparison of runs, and mutants."""
 
 import ast
+import gc
 import json
+import logging
 import os
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from greenlet import greenlet
 
-from support import check, flaky, mutants, sampling
+from support import check, flaky, mutants, process_state, sampling
 from support.coverage_greenlets import WeakKeys
 from support.durations import Durations, exists, function_of
 from support.paths import ROOT, TESTS
@@ -119,6 +122,19 @@ def test_cuts_of_a_row_that_once_failed_are_everywhere(run_of):
     assert [*sampling.places(150, everywhere=True)] == [*range(150)]
     assert len(sampling.places(400, everywhere=True)) in (133, 134)
     assert [*sampling.places(7)] == [*range(7)]
+
+
+def test_test_leaves_the_settings_of_its_process():
+    log, before = (
+        logging.getLogger("gateway"),
+        (gc.get_threshold(), threading.excepthook, logging.getLogger("gateway").level),
+    )
+    with process_state.kept():
+        gc.set_threshold(200_000)
+        threading.excepthook = print
+        log.setLevel(logging.DEBUG)
+        log.addHandler(handler := logging.NullHandler())
+    assert (gc.get_threshold(), threading.excepthook, log.level) == before and handler not in log.handlers
 
 
 def test_seed_of_a_run_is_the_day_unless_it_is_named():

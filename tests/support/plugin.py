@@ -15,7 +15,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from coverage import Coverage
 
-from support import deadlines, guard, sampling
+from support import deadlines, guard, process_state, sampling
 from support.durations import Durations
 from support.pauses import Pauses
 from support.services import Services
@@ -168,14 +168,14 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Guard a unit test; stop the event loop of another one, if an option wants that."""
+    """Guard a unit test; stop the event loop of another one, if an option wants that.  Either leaves its process as it was."""
     if item.get_closest_marker("unit"):
         context = guard.pure(item.nodeid)
     elif pauses := item.config.stash.get(_PAUSES, None):
         context = pauses.during(item.nodeid)
     else:
         context = nullcontext()
-    with context:
+    with context, process_state.kept():
         return (yield)
 
 
