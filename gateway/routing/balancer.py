@@ -77,7 +77,7 @@ class BackendLoad(Protocol):
     """The load of a member; a FairQueue is one."""
 
     @property
-    def running(self) -> int:
+    def total(self) -> int:
         """The requests at the member, waiting ones included."""
         ...
 
@@ -151,7 +151,7 @@ class _PriorityGroup:
         self._random = random
         self._bounds = [*accumulate(member.weight for member in members)]
         self._ranking = RendezvousRanking([(member.name, member.weight) for member in members])
-        self._bearable = 0.0  # running requests per unit of weight
+        self._fair_load = 0.0  # the largest one, in requests per unit of weight
         self._next_survey: float | None = None
 
     def choose(self, now: float, key: str | None, tried: Collection[str]) -> BalancerMember | None:
@@ -182,7 +182,7 @@ class _PriorityGroup:
 
     def _is_light(self, member: BalancerMember) -> bool:
         load = member.load
-        return not load.is_full and load.running <= self._bearable * member.weight
+        return not load.is_full and load.total <= self._fair_load * member.weight
 
     def _least_busy(self, now: float, tried: Collection[str]) -> BalancerMember | None:
         """Return the least busy member; a tie is broken by chance, in proportion to the weights."""
@@ -213,8 +213,8 @@ class _PriorityGroup:
         """
         self._next_survey = now + _SURVEY * len(self.members)
         present = [one for one in self.members if one.health.admits(now) and not one.health.ejected(now)]
-        running = sum(one.load.running for one in present)
-        self._bearable = 1.5 * running / (sum(one.weight for one in present) or 1.0) + 2
+        total = sum(one.load.total for one in present)
+        self._fair_load = 1.5 * total / (sum(one.weight for one in present) or 1.0) + 2
         if any(one.health.share >= _SHARE for one in present):
             self._eject(now, present)
 
@@ -246,5 +246,5 @@ def _is_open(member: BalancerMember, now: float, tried: Collection[str]) -> bool
 
 def _cost(member: BalancerMember) -> float:
     """Return the cost of one more request.  Idle members cost the same, so light load follows the weights."""
-    running = member.load.running
-    return (running + 1) / member.weight if running else 0.0
+    total = member.load.total
+    return (total + 1) / member.weight if total else 0.0

@@ -20,12 +20,12 @@ class QueueEntry:
     """A place in the queue.
 
     on_turn: called when the slot is granted; may be replaced while the entry waits.
-    inside: the entry has a slot.
+    has_slot: the entry has a slot.
     """
 
     tenant: str
     on_turn: Callable[[], object]
-    inside: bool
+    has_slot: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +33,7 @@ class _TenantQueue:
     """A tenant's waiting entries, in the order of their arrival; never empty while it is registered."""
 
     weight: float
-    tickets: OrderedDict[QueueEntry, None]
+    entries: OrderedDict[QueueEntry, None]
 
 
 class FairQueue:
@@ -41,17 +41,17 @@ class FairQueue:
 
     limit: entries with a slot at a time; 0: no limit.  It may be changed.
     length: the maximum of waiting entries.  It may be changed.
-    inside: entries with a slot.
+    active: entries with a slot.
     waiting: entries without one; spare entries do not count.
     """
 
     def __init__(self, limit: int, length: int) -> None:
         self._limit = limit
         self.length = length
-        self.inside = 0
+        self.active = 0
         self.waiting = 0
-        self._lines: dict[str, _TenantQueue] = {}
-        self._spare: OrderedDict[QueueEntry, None] = OrderedDict()  # waiting spare entries
+        self._tenants: dict[str, _TenantQueue] = {}
+        self._spare: OrderedDict[QueueEntry, None] = OrderedDict()  # waiting ones
         self._order: list[tuple[float, int, _TenantQueue]] = []  # a heap; it may have entries of ended queues
         self._numbers = count()
         self._tag = 0.0  # of the entry that started last
@@ -68,14 +68,14 @@ class FairQueue:
         self._fill()
 
     @property
-    def running(self) -> int:
-        """The entries with a slot, and the waiting ones."""
-        return self.inside + self.waiting
+    def total(self) -> int:
+        """The entries with a slot and the waiting ones; waiting spare entries do not count."""
+        return self.active + self.waiting
 
     @property
     def is_full(self) -> bool:
         """True if the next entry would have to wait."""
-        return 0 < self._limit <= self.inside
+        return 0 < self._limit <= self.active
 
     def acquire(
         self, tenant: str, weight: float, on_turn: Callable[[], object], *, spare: bool = False
@@ -87,40 +87,40 @@ class FairQueue:
         spare: wait until no other entry waits, in a queue without a maximum.
         """
         if not self.waiting and not self.is_full:
-            self.inside += 1
+            self.active += 1
             return QueueEntry(tenant, on_turn, True)
         if self.waiting >= self.length and not spare:
             return None
-        ticket = QueueEntry(tenant, on_turn, False)
+        entry = QueueEntry(tenant, on_turn, False)
         if spare:
-            self._spare[ticket] = None
+            self._spare[entry] = None
         else:
-            self._wait(ticket, weight)
-        return ticket
+            self._wait(entry, weight)
+        return entry
 
-    def release(self, ticket: QueueEntry) -> None:
+    def release(self, entry: QueueEntry) -> None:
         """Give back the slot of an entry, or take it out of the queue.  A second call has no effect."""
-        if ticket.inside:
-            ticket.inside = False
-            self.inside -= 1
+        if entry.has_slot:
+            entry.has_slot = False
+            self.active -= 1
             if self.waiting or self._spare:
                 self._fill()
-        elif ticket in self._spare:
-            del self._spare[ticket]
-        elif (line := self._lines.get(ticket.tenant)) and ticket in line.tickets:
-            self._take(line, ticket)
+        elif entry in self._spare:
+            del self._spare[entry]
+        elif (tenant_queue := self._tenants.get(entry.tenant)) and entry in tenant_queue.entries:
+            self._take(tenant_queue, entry)
             self._clear()
 
-    def _wait(self, ticket: QueueEntry, weight: float) -> None:
-        line = self._lines.get(ticket.tenant)
-        if not line:
-            line = self._lines[ticket.tenant] = _TenantQueue(weight, OrderedDict())
-            self._place(line)
-        line.tickets[ticket] = None
+    def _wait(self, entry: QueueEntry, weight: float) -> None:
+        tenant_queue = self._tenants.get(entry.tenant)
+        if not tenant_queue:
+            tenant_queue = self._tenants[entry.tenant] = _TenantQueue(weight, OrderedDict())
+            self._place(tenant_queue)
+        tenant_queue.entries[entry] = None
         self.waiting += 1
 
-    def _place(self, line: _TenantQueue) -> None:
-        heappush(self._order, (self._tag + 1 / line.weight, next(self._numbers), line))
+    def _place(self, tenant_queue: _TenantQueue) -> None:
+        heappush(self._order, (self._tag + 1 / tenant_queue.weight, next(self._numbers), tenant_queue))
 
     def _fill(self) -> None:
         """Start waiting entries.  The callback may release and acquire, so the state is consistent before each call."""
@@ -128,32 +128,32 @@ class FairQueue:
             (self._next() if self.waiting else self._next_spare()).on_turn()
 
     def _next_spare(self) -> QueueEntry:
-        ticket, _ = self._spare.popitem(last=False)
-        ticket.inside = True
-        self.inside += 1
-        return ticket
+        entry, _ = self._spare.popitem(last=False)
+        entry.has_slot = True
+        self.active += 1
+        return entry
 
     def _next(self) -> QueueEntry:
-        tag, _, line = heappop(self._order)
-        while not line.tickets:
-            tag, _, line = heappop(self._order)
-        ticket = next(iter(line.tickets))
+        tag, _, tenant_queue = heappop(self._order)
+        while not tenant_queue.entries:
+            tag, _, tenant_queue = heappop(self._order)
+        entry = next(iter(tenant_queue.entries))
         self._tag = tag
-        self._take(line, ticket)
-        if line.tickets:
-            self._place(line)
-        ticket.inside = True
-        self.inside += 1
-        return ticket
+        self._take(tenant_queue, entry)
+        if tenant_queue.entries:
+            self._place(tenant_queue)
+        entry.has_slot = True
+        self.active += 1
+        return entry
 
-    def _take(self, line: _TenantQueue, ticket: QueueEntry) -> None:
-        del line.tickets[ticket]
+    def _take(self, tenant_queue: _TenantQueue, entry: QueueEntry) -> None:
+        del tenant_queue.entries[entry]
         self.waiting -= 1
-        if not line.tickets:
-            del self._lines[ticket.tenant]
+        if not tenant_queue.entries:
+            del self._tenants[entry.tenant]
 
     def _clear(self) -> None:
         """Remove stale heap entries once they are the majority."""
-        if len(self._order) > 2 * len(self._lines) + _SPARE:
-            self._order = [entry for entry in self._order if entry[2].tickets]
+        if len(self._order) > 2 * len(self._tenants) + _SPARE:
+            self._order = [item for item in self._order if item[2].entries]
             heapify(self._order)

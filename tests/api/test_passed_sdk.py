@@ -79,7 +79,7 @@ async def test_sdk_that_leaves_a_stream_ends_the_request_of_the_backend():
         await stream.close()
         await site.upstream.gone.wait()
         turns = site.app.state.directory.backends["up"].gate.turns
-        await until(lambda: turns.inside, 0)
+        await until(lambda: turns.active, 0)
 
 
 async def test_sdk_raises_the_failure_in_the_middle_of_a_stream():

@@ -17,7 +17,7 @@ def done():
 
 def test_simulation_ends_every_request(done):
     assert sum(phase.requests for phase in done.phases.values()) == REQUESTS
-    assert all(one.member.load.running == 0 and not one.tries for one in done.backends)
+    assert all(one.member.load.total == 0 and not one.tries for one in done.backends)
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -39,21 +39,21 @@ def served(turns, held, tickets, times):
 def test_queue_without_a_limit_admits_and_counts_every_request():
     turns = Turns(0, 0)
     tickets = [turns.acquire("a") for _ in range(100)]
-    assert all(ticket.inside for ticket in tickets)
-    assert (turns.turnstile.running, turns.turnstile.is_full) == (100, False)
+    assert all(ticket.has_slot for ticket in tickets)
+    assert (turns.turnstile.total, turns.turnstile.is_full) == (100, False)
     for ticket in tickets:
         turns.turnstile.release(ticket)
-    assert (turns.turnstile.running, turns.given) == (0, [])
+    assert (turns.turnstile.total, turns.given) == (0, [])
 
 
 def test_queue_refuses_requests_beyond_its_length():
     turns = Turns(1, 1)
     assert not turns.turnstile.is_full
     first, second, third = (turns.acquire(name) for name in "abc")
-    assert (first.inside, second.inside, third) == (True, False, None)
-    assert (turns.turnstile.is_full, turns.turnstile.running, turns.turnstile.waiting) == (True, 2, 1)
+    assert (first.has_slot, second.has_slot, third) == (True, False, None)
+    assert (turns.turnstile.is_full, turns.turnstile.total, turns.turnstile.waiting) == (True, 2, 1)
     turns.turnstile.release(first)
-    assert (first.inside, second.inside, turns.given) == (False, True, ["b"])
+    assert (first.has_slot, second.has_slot, turns.given) == (False, True, ["b"])
 
 
 def test_queue_skips_a_request_that_gives_up():
@@ -63,7 +63,7 @@ def test_queue_skips_a_request_that_gives_up():
         turns.turnstile.release(second)
     for _ in range(2):
         turns.turnstile.release(first)
-    assert (turns.given, third.inside, turns.turnstile.running) == (["c"], True, 1)
+    assert (turns.given, third.has_slot, turns.turnstile.total) == (["c"], True, 1)
 
 
 def test_queue_is_fair_to_a_tenant_with_one_request():
@@ -107,7 +107,7 @@ def test_queue_follows_a_changed_limit():
     turns = Turns(1)
     tickets = [turns.acquire(name) for name in "abcd"]
     turns.turnstile.limit = 3
-    assert ([ticket.inside for ticket in tickets], turns.given) == ([True, True, True, False], ["b", "c"])
+    assert ([ticket.has_slot for ticket in tickets], turns.given) == ([True, True, True, False], ["b", "c"])
     turns.turnstile.limit = 1
     assert turns.turnstile.limit == 1
     turns.turnstile.release(tickets[0])
@@ -124,7 +124,7 @@ def test_queue_puts_a_request_that_enters_during_a_grant_last():
     turnstile.acquire("b", 1.0, lambda: late.append(turnstile.acquire("d", 1.0, lambda: given.append("d"))))
     turnstile.acquire("c", 1.0, lambda: given.append("c"))
     turnstile.limit = 3
-    assert (given, late[0].inside, turnstile.is_full) == (["c"], False, True)
+    assert (given, late[0].has_slot, turnstile.is_full) == (["c"], False, True)
 
 
 def test_queue_passes_on_the_slot_of_a_request_that_leaves_at_its_turn():
@@ -132,8 +132,8 @@ def test_queue_passes_on_the_slot_of_a_request_that_leaves_at_its_turn():
     for name in "abc":
         tickets[name] = turnstile.acquire(name, 1.0, lambda name=name: turnstile.release(tickets[name]))
     turnstile.release(tickets["a"])
-    assert turnstile.running == 0
-    assert turnstile.acquire("d", 1.0, tickets.clear).inside
+    assert turnstile.total == 0
+    assert turnstile.acquire("d", 1.0, tickets.clear).has_slot
 
 
 def test_queue_keeps_no_trace_of_requests_that_gave_up():
@@ -198,13 +198,13 @@ class Machine(RuleBasedStateMachine):
             assert full
             assert waiting >= self.turnstile.length
             return
-        assert ticket.inside != full
+        assert ticket.has_slot != full
         self.tickets[number] = ticket
         if full:
             self.lines.setdefault(tenant, []).append(number)
 
     def turn(self, tenant, number):
-        assert self.tickets[number].inside
+        assert self.tickets[number].has_slot
         assert self.lines[tenant].pop(0) == number
         self.given.append(number)
 
@@ -213,10 +213,10 @@ class Machine(RuleBasedStateMachine):
     def leave(self, data):
         number = data.draw(st.sampled_from([*self.tickets]))
         ticket = self.tickets.pop(number)
-        if not ticket.inside:
+        if not ticket.has_slot:
             self.lines[ticket.tenant].remove(number)
         self.turnstile.release(ticket)
-        assert not ticket.inside
+        assert not ticket.has_slot
 
     @rule(limit=st.integers(0, 4), length=st.integers(0, 5))
     def change(self, limit, length):
@@ -224,10 +224,10 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self):
-        inside = sum(ticket.inside for ticket in self.tickets.values())
+        inside = sum(ticket.has_slot for ticket in self.tickets.values())
         waiting = sum(map(len, self.lines.values()))
-        assert (self.turnstile.inside, self.turnstile.waiting) == (inside, waiting)
-        assert self.turnstile.running == len(self.tickets)
+        assert (self.turnstile.active, self.turnstile.waiting) == (inside, waiting)
+        assert self.turnstile.total == len(self.tickets)
         assert len(self.given) == len(set(self.given))
 
     @invariant()
@@ -236,9 +236,9 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self):
         while self.tickets:
-            number = next(number for number, ticket in self.tickets.items() if ticket.inside)
+            number = next(number for number, ticket in self.tickets.items() if ticket.has_slot)
             self.turnstile.release(self.tickets.pop(number))
-        assert self.turnstile.running == 0
+        assert self.turnstile.total == 0
 
 
 class Limited(Machine):
@@ -248,7 +248,7 @@ class Limited(Machine):
 
     @invariant()
     def never_more_than_the_limit(self):
-        assert self.turnstile.inside <= 2
+        assert self.turnstile.active <= 2
         assert self.turnstile.waiting <= 3
 
 

@@ -48,7 +48,7 @@ class Backend:
 
     def account(self, phase):
         """Account for the time so far, before the load changes."""
-        self.worked[phase] += self.member.load.running * (self.clock.now - self._since)
+        self.worked[phase] += self.member.load.total * (self.clock.now - self._since)
         self._since = self.clock.now
 
 
@@ -181,7 +181,7 @@ class Simulation:
         if not one.ticket:
             member.health.record_no_outcome(one.attempt)
             self.elsewhere(one)
-        elif one.ticket.inside:
+        elif one.ticket.has_slot:
             self.put(one)
         else:
             self.phase.waited += 1

@@ -79,7 +79,7 @@ class Slot:
         self._attempt = gate.health.begin(now)
         self._open = True  # the outcome is not reported yet
         self._ticket = ticket = gate.turns.acquire(identity.tenant, identity.weight, _unheard, spare=identity.spare)
-        self.is_acquired = ticket is not None and ticket.inside
+        self.is_acquired = ticket is not None and ticket.has_slot
         self._until = inf if identity.spare else now + gate.queue_timeout
 
     async def wait(self, seconds: float) -> bool:
@@ -91,12 +91,12 @@ class Slot:
         if not self._ticket:
             message = f"The queue of backend '{self._gate.name}' is full (queue.length). Retry after {_AGAIN} s."
             raise UpstreamUnavailable(message, retry_after=_AGAIN)
-        if not self._ticket.inside:
+        if not self._ticket.has_slot:
             left = min(seconds, self._until - _now())
             turn = asyncio.get_running_loop().create_future()
             self._ticket.on_turn = partial(turn.set_result, None)
             await asyncio.wait((turn,), timeout=None if left == inf else max(left, 0))
-        self.is_acquired = self._ticket.inside
+        self.is_acquired = self._ticket.has_slot
         if self.is_acquired and not (self._alone or self._gate.health.is_current(self._attempt)):
             raise UpstreamUnavailable(f"Backend '{self._gate.name}' failed while the request waited in its queue.")
         if not self.is_acquired and _now() >= self._until:

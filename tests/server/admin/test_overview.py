@@ -333,7 +333,7 @@ def test_overview_keeps_the_last_records_and_failures_longer(monkeypatch):
 
 
 def test_overview_snapshot_has_the_health_of_each_backend():
-    turns = SimpleNamespace(inside=1, waiting=2)
+    turns = SimpleNamespace(active=1, waiting=2)
     health = Health(lambda: 0.5)
     backend = SimpleNamespace(gate=SimpleNamespace(health=health, turns=turns))
     for _ in range(5):

@@ -50,7 +50,7 @@ def test_spare_entry_leaves_the_queue():
     queue.release(spare)
     queue.release(spare)
     queue.release(held)
-    assert (queue.inside, spare.inside) == (0, False)
+    assert (queue.active, spare.has_slot) == (0, False)
 
 
 def test_batch_that_is_cancelled_twice_keeps_its_time():

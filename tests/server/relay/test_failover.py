@@ -269,7 +269,7 @@ async def test_retry_is_cancelled_if_the_client_leaves_during_the_pause():
         asking = asyncio.create_task(site.chat(stream=True))
         await until(lambda: site.posts() == [1, 1])
         asking.cancel()
-        await until(lambda: not site.backend("b1").gate.turns.running)
+        await until(lambda: not site.backend("b1").gate.turns.total)
         assert site.posts() == [1, 1]
 
 

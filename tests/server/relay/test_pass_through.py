@@ -357,7 +357,7 @@ async def test_passed_response_ends_with_its_client():
                 break
         await site.upstream.gone.wait()
         gate = site.app.state.directory.backends["up"].gate
-        await until(lambda: gate.turns.inside, 0)
+        await until(lambda: gate.turns.active, 0)
 
 
 @pytest.mark.parametrize("leaves", [True, False])

@@ -24,9 +24,9 @@ async def start_requests(site, count, **fields):
     """Start so many requests, each when the one before has its slot or waits for it."""
     tasks = []
     for _ in range(count):
-        turns, before = site.backend("b0").gate.turns, site.backend("b0").gate.turns.running
+        turns, before = site.backend("b0").gate.turns, site.backend("b0").gate.turns.total
         tasks.append(asyncio.create_task(site.chat(stream=True, **fields)))
-        await until(lambda turns=turns, before=before: turns.running > before)
+        await until(lambda turns=turns, before=before: turns.total > before)
     return tasks
 
 
@@ -37,7 +37,7 @@ async def test_queue_holds_requests_beyond_the_backend_limit():
         await until(lambda: site.posts() == [2])
         go.set()
         assert [text_of((await one).text) for one in tasks] == ["Hi"] * 5
-        assert site.backend("b0").gate.turns.running == 0
+        assert site.backend("b0").gate.turns.total == 0
 
 
 async def test_queue_sends_keepalives_to_a_waiting_request_after_the_grace():
@@ -113,7 +113,7 @@ async def test_queue_slot_that_is_granted_between_two_waits_is_taken():
     first.release()
     assert not second.is_acquired and await second.wait(0) and second.is_acquired
     second.release()
-    assert gate.turns.running == 0
+    assert gate.turns.total == 0
 
 
 async def failed_meanwhile(site, go, before=lambda: None):
