@@ -78,7 +78,7 @@ async def test_sdk_that_leaves_a_stream_ends_the_request_of_the_backend():
         assert (await anext(aiter(stream))).delta == "Hel"
         await stream.close()
         await site.upstream.gone.wait()
-        turns = site.app.state.directory.backends["up"].gate.turns
+        turns = site.app.state.directory.backends["up"].limiter.queue
         await until(lambda: turns.active, 0)
 
 

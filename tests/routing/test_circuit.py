@@ -30,14 +30,14 @@ BRIEF = {"timeouts": {"idle": 0.1}}
 
 
 def back_in(site):
-    return site.backend("b0").gate.health.back_in(asyncio.get_running_loop().time())
+    return site.backend("b0").limiter.health.back_in(asyncio.get_running_loop().time())
 
 
 def half_open(site, name="b0"):
     """Open the circuit and end its pause."""
     for _ in range(5):
-        site.backend(name).gate.probed(well=False)
-    site.backend(name).gate.probed(well=True)
+        site.backend(name).limiter.probed(well=False)
+    site.backend(name).limiter.probed(well=True)
 
 
 async def opens(site, ask):
@@ -58,17 +58,17 @@ async def test_circuit_opens_after_five_failures_inside_a_200(failure, path, str
     """A failed trial opens it again for longer, and a success closes it."""
     good = HELLO if streamed else whole(completion_body())
     async with fleet([*[INSIDE[failure]] * 6, good], [good], backends=[BRIEF, {}]) as site:
-        gate = site.backend("b0").gate
+        limiter = site.backend("b0").limiter
 
         async def ask():
             return await getattr(site, path)(stream=streamed)
 
         await opens(site, ask)
         before = back_in(site)
-        gate.probed(well=True)
+        limiter.probed(well=True)
         await ask()
         assert circuit_state(site) == "open" and back_in(site) > 1.5 * before
-        gate.probed(well=True)
+        limiter.probed(well=True)
         assert (await ask()).status_code == 200
         assert circuit_state(site) == "closed" and site.posts()[0] == 7
 
@@ -110,7 +110,7 @@ async def test_circuit_closes_with_the_first_content(first_data, then):
 async def test_circuit_counts_a_connection_that_stays_open_after_done_as_success():
     async with fleet([[*HELLO[:-1], HANG]], [HELLO]) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1, 0]
-        assert site.backend("b0").gate.health.share == 0
+        assert site.backend("b0").limiter.health.share == 0
 
 
 async def test_circuit_of_the_next_backend_closes_with_its_first_content():
@@ -128,11 +128,11 @@ async def test_circuit_counts_a_broken_stream_as_success_and_failure(end):
     go = asyncio.Event()
     async with fleet([[head(), chunk("H"), go, *end]], [HELLO], stream={"grace_seconds": 0.05}) as site:
         asking = asyncio.create_task(site.chat(stream=True))
-        await until(lambda: site.backend("b0").gate.health.weight(asyncio.get_running_loop().time()) > 0)
-        assert site.backend("b0").gate.health.share == 0
+        await until(lambda: site.backend("b0").limiter.health.weight(asyncio.get_running_loop().time()) > 0)
+        assert site.backend("b0").limiter.health.share == 0
         go.set()
         assert text_of((await asking).text) == "H" and site.posts() == [1, 0]
-        assert 0.5 <= site.backend("b0").gate.health.share < 0.6
+        assert 0.5 <= site.backend("b0").limiter.health.share < 0.6
 
 
 async def test_circuit_counts_a_response_without_content_as_success():
@@ -149,7 +149,7 @@ async def test_circuit_stays_half_open_if_the_client_leaves_before_content():
         asking = asyncio.create_task(site.chat(stream=True))
         await until(lambda: site.posts() == [1, 0])
         asking.cancel()
-        await until(lambda: not site.backend("b0").gate.turns.total)
+        await until(lambda: not site.backend("b0").limiter.queue.total)
         assert circuit_state(site) == "half_open"
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [2, 0]
         assert circuit_state(site) == "closed"
@@ -168,7 +168,7 @@ async def test_circuit_opens_for_the_hedged_backend_that_failed(failure):
 async def test_circuit_of_the_first_backend_is_the_same_with_hedging():
     async with fleet([*[HTML] * 5, HELLO], [HELLO], model={"hedge_seconds": 5}) as site:
         await opens(site, lambda: site.chat(stream=True))
-        site.backend("b0").gate.probed(well=True)
+        site.backend("b0").limiter.probed(well=True)
         assert (await site.chat(stream=True)).status_code == 200 and circuit_state(site) == "closed"
 
 
@@ -196,7 +196,7 @@ async def test_circuit_counts_an_invalid_embeddings_response_as_failure(failure)
             assert answer.status_code == 200
 
         await opens(site, embed)
-        site.backend("b0").gate.probed(well=True)
+        site.backend("b0").limiter.probed(well=True)
         await embed()
         assert circuit_state(site) == "closed" and site.posts()[0] == 6
 

@@ -36,12 +36,12 @@ class Fleet(Site):
 
 def circuit_state(site, name="b0"):
     """Return the state of the circuit of a backend: closed, open or half_open."""
-    return site.backend(name).gate.health.state(asyncio.get_running_loop().time())
+    return site.backend(name).limiter.health.state(asyncio.get_running_loop().time())
 
 
 def extend_pauses(site, name="b0"):
     """Make the pauses of a circuit last for minutes, so that none ends by time during a test."""
-    site.app.state.directory.backends[name].gate.health._random = lambda: 500.0
+    site.app.state.directory.backends[name].limiter.health._random = lambda: 500.0
 
 
 @asynccontextmanager

@@ -364,10 +364,10 @@ def backend_states(backends: Mapping[str, BackendStatus], now: float) -> SeriesB
     """Return the state of each backend in this process; now: in the event loop's time."""
     tally = MetricValues((HEALTHY, CIRCUIT, QUEUE))
     for name, backend in backends.items():
-        health = backend.gate.health
+        health = backend.limiter.health
         state = health.state(now)
         tally.count(HEALTHY, (name,), state == "closed" and not health.ejected(now))
-        tally.count(QUEUE, (name,), backend.gate.turns.waiting)
+        tally.count(QUEUE, (name,), backend.limiter.queue.waiting)
         for one in get_args(CircuitState):
             tally.count(CIRCUIT, (name, one), one == state)
     return tally.series

@@ -63,7 +63,7 @@ class RequestSnapshot(Struct, frozen=True, gc=False):
         return self.arrived + self.duration
 
 
-class BackendQueue(Protocol):
+class LimiterStatus(Protocol):
     """The part of a BackendLimiter that snapshots and metrics read."""
 
     @property
@@ -71,7 +71,7 @@ class BackendQueue(Protocol):
         """The health of the backend."""
 
     @property
-    def turns(self) -> FairQueue:
+    def queue(self) -> FairQueue:
         """The queue of the backend."""
 
 
@@ -79,7 +79,7 @@ class BackendStatus(Protocol):
     """The part of a Backend that snapshots and metrics read."""
 
     @property
-    def gate(self) -> BackendQueue:
+    def limiter(self) -> LimiterStatus:
         """The queue and the health of the backend."""
 
 

@@ -172,13 +172,13 @@ class RecentRequests:
         )
 
     def _condition(self, name: str, backend: BackendStatus, now: float) -> BackendCondition:
-        health, turns = backend.gate.health, backend.gate.turns
+        health, queue = backend.limiter.health, backend.limiter.queue
         state = health.state(now)
         return BackendCondition(
             state=state,
             healthy=state == "closed" and not health.ejected(now),
             back_in=health.back_in(now),
-            queued=turns.waiting,
+            queued=queue.waiting,
             failure=self._failures.get(name),
         )
 

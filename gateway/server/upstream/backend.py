@@ -69,7 +69,7 @@ class Backend:
         times = settings.timeouts  # as floats: Python adds those of one type at once
         self.timeouts = BackendTimeouts(*(float(limit) or inf for limit in (times.total, times.first_byte, times.idle)))
         concurrent = max(1, settings.concurrent // workers) if settings.concurrent else 0
-        self.gate, self.probe_seconds = BackendLimiter(name, concurrent, settings.queue), settings.probe_seconds
+        self.limiter, self.probe_seconds = BackendLimiter(name, concurrent, settings.queue), settings.probe_seconds
         self.kind: Kind = with_ignored_fields(KINDS[settings.kind], settings.ignores)
         self.unparsed = self.kind.without_parsers()  # for models whose text the gateway parses
         self.dialect, self.services = (

@@ -40,9 +40,9 @@ async def probe_forever(backend: Backend, *, always: bool) -> None:
     clock = asyncio.get_running_loop().time
     while seconds := backend.probe_seconds:
         await asyncio.sleep(seconds * random.uniform(1 - _JITTER, 1 + _JITTER))
-        if always or backend.gate.health.state(clock()) != "closed":
+        if always or backend.limiter.health.state(clock()) != "closed":
             with survive("the probe of a backend"):
-                backend.gate.probed(well=await backend.alive())
+                backend.limiter.probed(well=await backend.alive())
 
 
 def unknown_model_error(name: str, names: Iterable[str]) -> NotFound:
@@ -136,7 +136,11 @@ class ModelEntry:
         self.is_limited = any(self.settings.limits.model_dump().values())
         members = [
             BalancerMember(
-                route.backend.name, target.weight, target.priority, route.backend.gate.health, route.backend.gate.turns
+                route.backend.name,
+                target.weight,
+                target.priority,
+                route.backend.limiter.health,
+                route.backend.limiter.queue,
             )
             for route, target in zip(routes, targets, strict=True)
         ]

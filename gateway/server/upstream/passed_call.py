@@ -53,7 +53,7 @@ class PassedCall(HttpUpstreamCall):
         body = self._request.body
         if isinstance(body, bytes):
             return
-        if not self._place.is_acquired:
+        if not self._slot.is_acquired:
             await self._acquire_slot(float("inf"))
         post = self._post = self._backend.upload(self._path, self._request.length, self._all_headers())
         async with aclosing(body()) as pieces:

@@ -76,7 +76,7 @@ class PassedSocket(HttpUpstreamCall):
 
         Raises UpstreamError; the failure is reported already.
         """
-        if not self._place.is_acquired:
+        if not self._slot.is_acquired:
             await self._acquire_slot(inf)
         if self._line:
             self._line.slot_acquired()

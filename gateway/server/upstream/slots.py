@@ -37,9 +37,9 @@ class BackendLimiter:
     concurrent: requests at a time; 0: no limit.
     """
 
-    def __init__(self, name: str, concurrent: int, queue: QueueSettings) -> None:
+    def __init__(self, name: str, concurrent: int, settings: QueueSettings) -> None:
         self.name, self.health = name, Health(random.random)
-        self.turns, self.queue_timeout = FairQueue(concurrent, queue.length), queue.seconds or inf
+        self.queue, self.queue_timeout = FairQueue(concurrent, settings.length), settings.seconds or inf
         self._logged: Literal["up", "down", "back"] = "up"  # back: a probe is well, and no request yet
 
     def probed(self, *, well: bool) -> None:
@@ -74,13 +74,13 @@ class Slot:
     `release` in any case.
     """
 
-    def __init__(self, gate: BackendLimiter, identity: QueueIdentity, now: float) -> None:
-        self._gate, self._alone = gate, identity.only_target
-        self._attempt = gate.health.begin(now)
+    def __init__(self, limiter: BackendLimiter, identity: QueueIdentity, now: float) -> None:
+        self._limiter, self._only_target = limiter, identity.only_target
+        self._attempt = limiter.health.begin(now)
         self._open = True  # the outcome is not reported yet
-        self._ticket = ticket = gate.turns.acquire(identity.tenant, identity.weight, _unheard, spare=identity.spare)
-        self.is_acquired = ticket is not None and ticket.has_slot
-        self._until = inf if identity.spare else now + gate.queue_timeout
+        self._entry = entry = limiter.queue.acquire(identity.tenant, identity.weight, _unheard, spare=identity.spare)
+        self.is_acquired = entry is not None and entry.has_slot
+        self._until = inf if identity.spare else now + limiter.queue_timeout
 
     async def wait(self, seconds: float) -> bool:
         """Return True once the slot is acquired, False after `seconds`.
@@ -88,30 +88,30 @@ class Slot:
         Raises UpstreamUnavailable if the queue is full, the time in the queue is over or the backend has failed
         meanwhile.
         """
-        if not self._ticket:
-            message = f"The queue of backend '{self._gate.name}' is full (queue.length). Retry after {_AGAIN} s."
+        if not self._entry:
+            message = f"The queue of backend '{self._limiter.name}' is full (queue.length). Retry after {_AGAIN} s."
             raise UpstreamUnavailable(message, retry_after=_AGAIN)
-        if not self._ticket.has_slot:
+        if not self._entry.has_slot:
             left = min(seconds, self._until - _now())
             turn = asyncio.get_running_loop().create_future()
-            self._ticket.on_turn = partial(turn.set_result, None)
+            self._entry.on_turn = partial(turn.set_result, None)
             await asyncio.wait((turn,), timeout=None if left == inf else max(left, 0))
-        self.is_acquired = self._ticket.has_slot
-        if self.is_acquired and not (self._alone or self._gate.health.is_current(self._attempt)):
-            raise UpstreamUnavailable(f"Backend '{self._gate.name}' failed while the request waited in its queue.")
+        self.is_acquired = self._entry.has_slot
+        if self.is_acquired and not (self._only_target or self._limiter.health.is_current(self._attempt)):
+            raise UpstreamUnavailable(f"Backend '{self._limiter.name}' failed while the request waited in its queue.")
         if not self.is_acquired and _now() >= self._until:
-            limit = f"{self._gate.queue_timeout:g} s (queue.seconds)"
-            message = f"The request waited for backend '{self._gate.name}' for {limit}. Retry after {_AGAIN} s."
+            limit = f"{self._limiter.queue_timeout:g} s (queue.seconds)"
+            message = f"The request waited for backend '{self._limiter.name}' for {limit}. Retry after {_AGAIN} s."
             raise UpstreamUnavailable(message, retry_after=_AGAIN)
         return self.is_acquired
 
     def release(self) -> None:
         """Free the slot or leave the queue; an attempt without a reported outcome counts neither way."""
-        if self._ticket:
-            self._gate.turns.release(self._ticket)
+        if self._entry:
+            self._limiter.queue.release(self._entry)
         if self._open:
             self._open = False
-            self._gate.health.record_no_outcome(self._attempt)
+            self._limiter.health.record_no_outcome(self._attempt)
 
     # Report the outcome.
 
@@ -119,17 +119,17 @@ class Slot:
         """Note that the response began, or that the backend rejected a faulty request; repeated calls do nothing."""
         if self._open:
             self._open = False
-            if self._gate.health.well(self._attempt, _now()):
-                self._gate.recovered()
+            if self._limiter.health.well(self._attempt, _now()):
+                self._limiter.recovered()
 
     def ill(self) -> None:
         """Note that the response did not begin, broke off, or was invalid."""
         self._open = False
-        self._gate.update_health(partial(self._gate.health.ill, self._attempt))
+        self._limiter.update_health(partial(self._limiter.health.ill, self._attempt))
 
     def record_status(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
         """Note a response with this status, which is not 200.  retry_after: whole seconds."""
-        health = self._gate.health
+        health = self._limiter.health
         if status in (429, 503, 529) and retry_after:
             health.rest(_now(), int(retry_after))
         elif status in (502, 503, 504):

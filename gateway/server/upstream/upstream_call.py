@@ -78,7 +78,7 @@ class HttpUpstreamCall:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
         self._clock = asyncio.get_running_loop().time
         now = self._clock()
-        self._place = Slot(backend.gate, identity, now)
+        self._slot = Slot(backend.limiter, identity, now)
         self._answer: UpstreamResponse | None = None  # only a good one
         self._callback: DataCallback | None = None
         self._start_deadlines(now)
@@ -101,7 +101,7 @@ class HttpUpstreamCall:
 
     async def _wait_slot_and_data(self, seconds: float) -> bool:
         until = self._clock() + seconds
-        if not (self._place.is_acquired or await self._acquire_slot(seconds)):
+        if not (self._slot.is_acquired or await self._acquire_slot(seconds)):
             return False
         limit = self._limit
         post = self._post = self._post or self._send()
@@ -142,11 +142,11 @@ class HttpUpstreamCall:
         if problem and problem.status >= 500:
             self._record_failure(problem)
         else:
-            self._place.well()
+            self._slot.well()
 
     def close(self) -> None:
         """Release the slot and the connection.  The connection is closed unless the response is complete."""
-        self._place.release()
+        self._slot.release()
         self._callback = None
         if self._step:
             self._step.end()
@@ -176,13 +176,13 @@ class HttpUpstreamCall:
         return error
 
     def _record_failure(self, problem: Problem) -> None:
-        self._place.ill()
+        self._slot.ill()
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
 
     async def _acquire_slot(self, seconds: float) -> bool:
-        taken = await self._place.wait(seconds)
+        taken = await self._slot.wait(seconds)
         self._start_deadlines(self._clock())
         return taken
 
@@ -251,7 +251,7 @@ class HttpUpstreamCall:
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
-        self._place.record_status(status, wait, clients_fault=problem.status < 500)
+        self._slot.record_status(status, wait, clients_fault=problem.status < 500)
         if problem.status >= 500:
             name, id = self._backend.name, self._record.id if self._record else ""
             _log.warning("backend %s returned HTTP %d", name, status, extra={"request_id": id})

@@ -50,7 +50,7 @@ def check(name: str) -> Callable[[str], Any]:
             url = f"{site.client.base_url}/v1"
             done = await ran(*sys.argv[1:], url, name, folder=ROOT, environment=os.environ)
             assert done == (0, "", ""), done
-            await until(lambda: site.app.state.directory.backends["up"].gate.turns.active, 0)
+            await until(lambda: site.app.state.directory.backends["up"].limiter.queue.active, 0)
 
     ask.__name__ = name
     return ask

@@ -159,7 +159,7 @@ async def test_admin_page_shows_all_states_of_backends():
         await site.chat(surprise=1, other=2)
         await site.chat(model="nobody-has-it")
         shown = await read(site)
-        health, now = site.backend("b0").gate.health, asyncio.get_running_loop().time()
+        health, now = site.backend("b0").limiter.health, asyncio.get_running_loop().time()
         extend_pauses(site)
         extend_pauses(site, "b1")
         for _ in range(5):
@@ -167,7 +167,7 @@ async def test_admin_page_shows_all_states_of_backends():
         assert "failed repeatedly" in (await read(site)).text
         health.probed(now, well=True)
         assert "The next attempt is possible now." in (await read(site)).text
-        site.backend("b1").gate.health.eject(now)
+        site.backend("b1").limiter.health.eject(now)
         assert "3 of 3 backends are unreachable." in (await read(site)).text
     for expected in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "upstream_error",
                      "did not list its models", "healthy", "unreachable", "Parts passed on"):  # fmt: skip

@@ -333,9 +333,9 @@ def test_overview_keeps_the_last_records_and_failures_longer(monkeypatch):
 
 
 def test_overview_snapshot_has_the_health_of_each_backend():
-    turns = SimpleNamespace(active=1, waiting=2)
+    queue = SimpleNamespace(active=1, waiting=2)
     health = Health(lambda: 0.5)
-    backend = SimpleNamespace(gate=SimpleNamespace(health=health, turns=turns))
+    backend = SimpleNamespace(limiter=SimpleNamespace(health=health, queue=queue))
     for _ in range(5):
         health.ill(health.begin(0.0), 0.0)
     one = RecentRequests()
@@ -343,7 +343,7 @@ def test_overview_snapshot_has_the_health_of_each_backend():
     state = one.snapshot({"b": backend}, 0.5).backends["b"]
     assert (state.state, state.healthy, state.queued) == ("open", False, 2) and state.back_in > 0
     assert state.failure.message is None
-    health = backend.gate.health = Health(lambda: 0.5)
+    health = backend.limiter.health = Health(lambda: 0.5)
     health.eject(0.0)
     assert not one.snapshot({"b": backend}, 0.5).backends["b"].healthy
 

@@ -212,7 +212,7 @@ async def test_batch_takes_only_slots_that_other_requests_leave_free():
     gate = asyncio.Event()
     limits = {"concurrent": 1, "queue": {"length": 1, "seconds": 0}}
     async with gateway([gate, *HELLO], HELLO, backend=limits) as site:
-        turns = site.app.state.directory.backends["up"].gate.turns
+        turns = site.app.state.directory.backends["up"].limiter.queue
         first = asyncio.create_task(site.chat())
         await until(lambda: len(site.upstream.posts) == 1)
         made = await begin(site.client, [chat_line("a"), chat_line("b")])

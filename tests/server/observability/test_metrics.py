@@ -611,7 +611,7 @@ def test_metrics_show_an_ejected_backend_as_unhealthy():
     async def ejected():
         async with fleet([HELLO], [HELLO], together=True) as site:
             now = asyncio.get_running_loop().time()
-            site.backend("b0").gate.health.eject(now)
+            site.backend("b0").limiter.health.eject(now)
             return metric_values.backend_states(site.app.state.directory.backends, now)
 
     states = asyncio.run(ejected())

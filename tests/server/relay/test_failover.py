@@ -189,7 +189,7 @@ async def test_circuit_opens_after_repeated_failures_and_a_trial_closes_it(caplo
         refused = await site.chat()
         assert problem(refused)[:3] == (503, "server_error", "server_is_overloaded")
         assert int(refused.headers["retry-after"]) >= 1 and site.posts() == [5, 5]
-        site.backend("b0").gate.health.probed(asyncio.get_running_loop().time(), well=True)
+        site.backend("b0").limiter.health.probed(asyncio.get_running_loop().time(), well=True)
         assert text_of((await site.chat(stream=True)).text) == "Hi"
     assert "backend b0 failed repeatedly" in caplog.text and "backend b0 is available again" in caplog.text
 
@@ -269,7 +269,7 @@ async def test_retry_is_cancelled_if_the_client_leaves_during_the_pause():
         asking = asyncio.create_task(site.chat(stream=True))
         await until(lambda: site.posts() == [1, 1])
         asking.cancel()
-        await until(lambda: not site.backend("b1").gate.turns.total)
+        await until(lambda: not site.backend("b1").limiter.queue.total)
         assert site.posts() == [1, 1]
 
 

@@ -356,8 +356,8 @@ async def test_passed_response_ends_with_its_client():
             async for _ in answer.aiter_raw():
                 break
         await site.upstream.gone.wait()
-        gate = site.app.state.directory.backends["up"].gate
-        await until(lambda: gate.turns.active, 0)
+        limiter = site.app.state.directory.backends["up"].limiter
+        await until(lambda: limiter.queue.active, 0)
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -465,7 +465,7 @@ async def test_passed_upload_waits_for_its_slot():
     async with listening([gate, *TEXT], backend={"concurrent": 1}) as site:
         sent = [asyncio.create_task(transcribe(site, form(LARGE))) for _ in range(2)]
         await site.upstream.arrived.wait()
-        turns = site.app.state.directory.backends["up"].gate.turns
+        turns = site.app.state.directory.backends["up"].limiter.queue
         await until(lambda: turns.waiting, 1)
         assert len(site.upstream.posts) == 1
         gate.set()

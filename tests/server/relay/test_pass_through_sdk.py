@@ -90,7 +90,7 @@ async def test_sdk_that_aborts_a_stream_frees_the_backend(ask, first, last):
         stream = await ask(client)
         assert (await anext(stream)).type
         await stream.close()
-        await until(lambda: site.app.state.directory.backends["up"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["up"].limiter.queue.active, 0)
 
 
 async def test_sdk_sees_that_audio_is_incomplete():

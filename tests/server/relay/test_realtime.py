@@ -155,7 +155,7 @@ async def test_realtime_close_reaches_the_other_side(sent, received):
         await until(lambda: site.speakers[0].sockets[0].close_code, received[0])
         backend = site.speakers[0].sockets[0]
         assert (backend.close_code, backend.close_reason) == received
-        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["b0"].limiter.queue.active, 0)
 
 
 @pytest.mark.parametrize("sent", [(1000, ""), (1001, "idle"), (1008, "no"), (4000, "own")])
@@ -178,7 +178,7 @@ async def test_realtime_session_ends_with_a_client_that_is_lost():
         socket = await session(site)
         socket.transport.abort()
         await until(lambda: site.speakers[0].sockets[0].close_code, 1001)
-        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["b0"].limiter.queue.active, 0)
         assert (await scrape(site)).sum("gateway_requests_total", endpoint=PATH, status="499") == 1
 
 
@@ -277,12 +277,12 @@ async def test_realtime_session_counts_against_the_concurrency_limit():
     async with speaking(echo, limits={"concurrent": 1}) as site, session(site) as socket:
         assert (await refusal(site))[::2] == (503, "server_is_overloaded")
         await socket.close()
-        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["b0"].limiter.queue.active, 0)
 
 
 async def test_realtime_session_waits_for_its_slot_and_leaves_with_its_client():
     async with speaking(echo, backend={"concurrent": 1}) as site:
-        turns = site.app.state.directory.backends["b0"].gate.turns
+        turns = site.app.state.directory.backends["b0"].limiter.queue
         async with session(site) as first:
             waiting, leaving = (asyncio.create_task(session(site).connect()) for _ in range(2))
             await until(lambda: turns.waiting, 2)
@@ -356,7 +356,7 @@ async def test_realtime_session_that_breaks_ends_with_an_error(caplog):
         event = json.loads(error)
         assert (event["type"], event["error"]["code"]) == ("error", "upstream_lost")
         await until(lambda: "backend b0: upstream_lost" in caplog.text)
-        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["b0"].limiter.queue.active, 0)
         assert (await scrape(site)).sum("gateway_requests_total", endpoint=PATH, status="502") == 1
 
 
@@ -402,7 +402,7 @@ async def test_realtime_session_is_counted_with_the_tokens_of_its_responses():
             for message in (json.dumps(done), '{"usage": 5}', json.dumps(done)):
                 await socket.send(message)
                 await socket.recv()
-        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["b0"].limiter.queue.active, 0)
         metrics = await scrape(site)
     assert metrics.sum("gateway_requests_total", endpoint=PATH, status="101", model="m", backend="b0") == 1
     assert metrics.sum("gateway_tokens_total", model="m", kind="output") == 8
@@ -414,7 +414,7 @@ async def test_realtime_session_is_refused_once_its_tokens_are_used():
         async with session(site) as socket:
             await socket.send(used)
             await socket.recv()
-        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["b0"].limiter.queue.active, 0)
         assert (await refusal(site))[0] == 429
 
 
@@ -437,7 +437,7 @@ async def test_realtime_session_ends_once_its_tokens_are_used():
             await socket.send(USED)
             assert await socket.recv() == USED
         assert await refused_amid(socket) == ("rate_limit_exceeded", 1008)
-        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.active, 0)
+        await until(lambda: site.app.state.directory.backends["b0"].limiter.queue.active, 0)
         assert (await refusal(site, additional_headers=bearer("key-of-a")))[0] == 429
         assert len(site.speakers[0].sockets) == 1
 

@@ -24,7 +24,7 @@ async def start_requests(site, count, **fields):
     """Start so many requests, each when the one before has its slot or waits for it."""
     tasks = []
     for _ in range(count):
-        turns, before = site.backend("b0").gate.turns, site.backend("b0").gate.turns.total
+        turns, before = site.backend("b0").limiter.queue, site.backend("b0").limiter.queue.total
         tasks.append(asyncio.create_task(site.chat(stream=True, **fields)))
         await until(lambda turns=turns, before=before: turns.total > before)
     return tasks
@@ -37,7 +37,7 @@ async def test_queue_holds_requests_beyond_the_backend_limit():
         await until(lambda: site.posts() == [2])
         go.set()
         assert [text_of((await one).text) for one in tasks] == ["Hi"] * 5
-        assert site.backend("b0").gate.turns.total == 0
+        assert site.backend("b0").limiter.queue.total == 0
 
 
 async def test_queue_sends_keepalives_to_a_waiting_request_after_the_grace():
@@ -101,19 +101,19 @@ async def test_queue_forgets_a_request_whose_client_disconnects():
     async with fleet([slow(go)], backends=[{"concurrent": 1}]) as site:
         first, second = await start_requests(site, 2)
         second.cancel()
-        await until(lambda: site.backend("b0").gate.turns.waiting == 0)
+        await until(lambda: site.backend("b0").limiter.queue.waiting == 0)
         go.set()
         assert (await first).status_code == 200 and site.posts() == [1]
 
 
 async def test_queue_slot_that_is_granted_between_two_waits_is_taken():
-    now, gate = asyncio.get_running_loop().time(), BackendLimiter("b", 1, QueueSettings())
-    first, second = Slot(gate, QueueIdentity(), now), Slot(gate, QueueIdentity(), now)
+    now, limiter = asyncio.get_running_loop().time(), BackendLimiter("b", 1, QueueSettings())
+    first, second = Slot(limiter, QueueIdentity(), now), Slot(limiter, QueueIdentity(), now)
     assert (first.is_acquired, second.is_acquired, await second.wait(0.01)) == (True, False, False)
     first.release()
     assert not second.is_acquired and await second.wait(0) and second.is_acquired
     second.release()
-    assert gate.turns.total == 0
+    assert limiter.queue.total == 0
 
 
 async def failed_meanwhile(site, go, before=lambda: None):
@@ -121,9 +121,9 @@ async def failed_meanwhile(site, go, before=lambda: None):
     first, second = await start_requests(site, 2, user="a")
     before()
     extend_pauses(site)
-    gate = site.backend("b0").gate
+    limiter = site.backend("b0").limiter
     for _ in range(5):
-        gate.probed(well=False)
+        limiter.probed(well=False)
     first.cancel()
     go.set()
     return await second
@@ -133,11 +133,11 @@ async def test_queue_moves_a_request_if_its_backend_fails_meanwhile():
     go, busy = asyncio.Event(), {"concurrent": 1}
     async with fleet([slow(go)], [HELLO], backends=[busy, busy]) as site:
         extend_pauses(site, "b1")
-        site.backend("b1").gate.turns.limit = 0
-        gate = site.backend("b1").gate
+        site.backend("b1").limiter.queue.limit = 0
+        limiter = site.backend("b1").limiter
         for _ in range(5):
-            gate.probed(well=False)
-        answer = await failed_meanwhile(site, go, before=lambda: gate.probed(well=True))
+            limiter.probed(well=False)
+        answer = await failed_meanwhile(site, go, before=lambda: limiter.probed(well=True))
         assert text_of(answer.text) == "Hi" and site.posts() == [1, 1]
 
 
@@ -165,7 +165,7 @@ async def test_queue_is_fair_to_tenants_and_favors_a_high_priority():
 @pytest.mark.parametrize(("workers", "each"), [(1, 3), (2, 1), (8, 1)])
 async def test_limit_of_a_backend_is_shared_by_the_workers(workers, each):
     async with fleet([HELLO], backends=[{"concurrent": 3}], server={"workers": workers}) as site:
-        assert site.backend("b0").gate.turns.limit == each
+        assert site.backend("b0").limiter.queue.limit == each
 
 
 async def test_queue_holds_an_embeddings_request_too():
@@ -173,7 +173,7 @@ async def test_queue_holds_an_embeddings_request_too():
     async with fleet([slow(go), whole({**vector, "model": "m"})], backends=[{"concurrent": 1}]) as site:
         (first,) = await start_requests(site, 1)
         embedding = asyncio.create_task(site.client.post("/v1/embeddings", json={"model": "m", "input": "a"}))
-        await until(lambda: site.backend("b0").gate.turns.waiting == 1)
+        await until(lambda: site.backend("b0").limiter.queue.waiting == 1)
         assert site.posts() == [1]
         go.set()
         assert ((await first).status_code, (await embedding).status_code) == (200, 200)
@@ -183,7 +183,7 @@ async def test_queue_holds_an_embeddings_request_too():
 
 
 async def test_circuit_logs_a_failure_and_a_recovery_once_each(caplog):
-    gate = BackendLimiter("laptop", 0, QueueSettings())
+    limiter = BackendLimiter("laptop", 0, QueueSettings())
 
     def log_lines():
         lines = [record.message.partition(":")[0] for record in caplog.records]
@@ -192,21 +192,21 @@ async def test_circuit_logs_a_failure_and_a_recovery_once_each(caplog):
 
     def fail(times):
         for _ in range(times):
-            gate.probed(well=False)
+            limiter.probed(well=False)
 
     fail(4)
     assert log_lines() == []
     fail(3)
     assert log_lines() == ["backend laptop failed repeatedly"]
-    gate.probed(well=True)
-    gate.probed(well=True)
+    limiter.probed(well=True)
+    limiter.probed(well=True)
     assert log_lines() == ["backend laptop is available again"]
-    trial = Slot(gate, QueueIdentity(), asyncio.get_running_loop().time())
+    trial = Slot(limiter, QueueIdentity(), asyncio.get_running_loop().time())
     trial.ill()
     assert log_lines() == [], "a probe is well, and requests still fail"
-    gate.probed(well=True)
-    trial = Slot(gate, QueueIdentity(), asyncio.get_running_loop().time())
+    limiter.probed(well=True)
+    trial = Slot(limiter, QueueIdentity(), asyncio.get_running_loop().time())
     trial.well()
-    assert log_lines() == [] and gate.health.state(asyncio.get_running_loop().time()) == "closed"
+    assert log_lines() == [] and limiter.health.state(asyncio.get_running_loop().time()) == "closed"
     fail(5)
     assert log_lines() == ["backend laptop failed repeatedly"]
