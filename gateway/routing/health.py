@@ -39,7 +39,7 @@ class Health:
         self._open_until = -inf
         self._trials = 0  # trials in progress
         self._alone_until = -inf  # end of the latest trial's exclusive time; -inf: no trial is in progress
-        self._rest_until = -inf
+        self._paused_until = -inf
         self._ejections = 0
         self._ejected_until = -inf
         self._good = self._bad = 0.0  # outcomes, with their weights at _counted_at
@@ -53,7 +53,7 @@ class Health:
 
     def admits(self, now: float) -> bool:
         """Return True if a request may go to the backend; ejection is not considered."""
-        return now >= self._open_until and now >= self._rest_until and now >= self._alone_until
+        return now >= self._open_until and now >= self._paused_until and now >= self._alone_until
 
     def ejected(self, now: float) -> bool:
         """Return True while other backends are preferred, if there are any."""
@@ -61,14 +61,14 @@ class Health:
 
     def back_in(self, now: float) -> float:
         """Return the seconds until the backend admits a request, as far as is known; 0 if it does."""
-        return max(self._open_until - now, self._rest_until - now, self._alone_until - now, 0.0)
+        return max(self._open_until - now, self._paused_until - now, self._alone_until - now, 0.0)
 
     def begin(self, now: float) -> AttemptToken:
         """Count a request that goes to the backend; it is the trial if the circuit is half open.
 
-        The caller calls this right after the choice, before any await.  It reports one outcome per attempt: `well`,
-        `ill`, `poor` or `record_no_outcome`.  An `ill` may follow a `well` if the response breaks off.  The outcome of
-        a request that the backend does not admit never counts.
+        The caller calls this right after the choice, before any await.  It reports one outcome per attempt:
+        `record_success`, `record_failure`, `record_request_failure` or `record_no_outcome`.  A failure may follow a
+        success if the response breaks off.  The outcome of a request that the backend does not admit never counts.
         """
         if not self._openings:
             return self._generation
@@ -84,7 +84,7 @@ class Health:
         """Return False if the circuit has changed since: a request that waited in a queue should choose again."""
         return attempt == self._generation
 
-    def well(self, attempt: AttemptToken, now: float) -> bool:
+    def record_success(self, attempt: AttemptToken, now: float) -> bool:
         """Count a response that began: content, or an end without any.  Return True if that closed the circuit."""
         if attempt != self._generation:
             return False
@@ -96,7 +96,7 @@ class Health:
         self._close()
         return True
 
-    def ill(self, attempt: AttemptToken, now: float) -> None:
+    def record_failure(self, attempt: AttemptToken, now: float) -> None:
         """Count a failure of the backend.
 
         It refused or lost the connection, timed out, returned 502, 503 or 504, or no valid response.
@@ -109,7 +109,7 @@ class Health:
         if self._openings or self._failures >= _FAILURES:
             self._open(now)
 
-    def poor(self, attempt: AttemptToken, now: float) -> None:
+    def record_request_failure(self, attempt: AttemptToken, now: float) -> None:
         """Count a failure that the request may have caused, a 500.  It neither opens nor closes the circuit."""
         if self.is_current(attempt):
             self._age(now)
@@ -127,22 +127,22 @@ class Health:
                 self._alone_until = -inf
                 self._renew()
 
-    def rest(self, now: float, seconds: float) -> None:
+    def pause(self, now: float, seconds: float) -> None:
         """Pause the backend for the time that it requires, at most 60 s.
 
         The pause is no failure, and no outcome of an attempt.
         """
-        self._rest_until = max(self._rest_until, now + min(seconds, _REST))
+        self._paused_until = max(self._paused_until, now + min(seconds, _REST))
 
-    def probed(self, now: float, *, well: bool) -> None:
+    def record_probe(self, now: float, *, succeeded: bool) -> None:
         """Count the result of a probe.
 
-        A good result ends the pause but does not close the circuit.  A bad one is like `ill`.
+        A good result ends the pause but does not close the circuit.  A bad one counts as a failure.
         """
-        if well and now < self._open_until:
+        if succeeded and now < self._open_until:
             self._open_until = now
-        elif not well and self._alone_until == -inf and now >= self._open_until:
-            self.ill(self._generation, now)
+        elif not succeeded and self._alone_until == -inf and now >= self._open_until:
+            self.record_failure(self._generation, now)
 
     def eject(self, now: float) -> None:
         """Pause an outlier for 1 s, and twice as long if the last ejection was recent.
@@ -151,7 +151,7 @@ class Health:
         """
         recent = now - self._ejected_until < _MEMORY
         self._ejections = self._ejections + 1 if recent else 1
-        self._ejected_until = now + self._pause(self._ejections)
+        self._ejected_until = now + self._pause_seconds(self._ejections)
         self._good = self._bad = 0.0
 
     @property
@@ -174,7 +174,7 @@ class Health:
 
     def _open(self, now: float) -> None:
         self._openings += 1
-        self._open_until = now + self._pause(self._openings)
+        self._open_until = now + self._pause_seconds(self._openings)
         self._turn()
 
     def _close(self) -> None:
@@ -192,7 +192,7 @@ class Health:
         """Start a new generation: outcomes of earlier attempts no longer count."""
         self._generation = AttemptToken(self._generation + 1)
 
-    def _pause(self, times: int) -> float:
+    def _pause_seconds(self, times: int) -> float:
         jitter = 1 + _JITTER * (2 * self._random() - 1)
         return min(_LONGEST, 2.0 ** min(times - 1, 5)) * jitter
 
@@ -203,12 +203,12 @@ class RetryBudget:
     def __init__(self) -> None:
         self._saved = _MAX
 
-    def first(self) -> None:
+    def count_first_attempt(self) -> None:
         """Count a first attempt."""
         if self._saved < _MAX:
             self._saved += 1
 
-    def again(self) -> bool:
+    def spend_retry(self) -> bool:
         """Spend a retry and return True; return False if the budget is used up."""
         if self._saved < _PRICE:
             return False

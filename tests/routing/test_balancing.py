@@ -56,14 +56,14 @@ class Site:
         for name in names:
             health = self.named[name].health
             for _ in range(5):
-                health.ill(health.begin(now), now)
+                health.record_failure(health.begin(now), now)
 
     def answer(self, name, poor, well=0, now=0.0):
         health = self.named[name].health
         for _ in range(poor):
-            health.poor(health.begin(now), now)
+            health.record_request_failure(health.begin(now), now)
         for _ in range(well):
-            health.well(health.begin(now), now)
+            health.record_success(health.begin(now), now)
 
     def ejected(self, now=0.0):
         return [member.name for member in self.members if member.health.ejected(now)]
@@ -99,7 +99,7 @@ def test_balancer_sends_a_retry_to_a_half_open_backend_only_as_last_resort():
 def test_balancer_knows_when_the_first_backend_is_back():
     site = Site(("a",), ("b", 1, 1))
     site.die("a", "b")
-    site.named["b"].health.rest(0.0, 5.0)
+    site.named["b"].health.pause(0.0, 5.0)
     assert site.balancer.back_in(0.25) == 0.75
     assert Balancer([], site.random).back_in(0.0) == 0.0
     assert Balancer([], site.random).choose(0.0, None, ()) is None

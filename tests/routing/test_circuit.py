@@ -36,8 +36,8 @@ def back_in(site):
 def half_open(site, name="b0"):
     """Open the circuit and end its pause."""
     for _ in range(5):
-        site.backend(name).limiter.probed(well=False)
-    site.backend(name).limiter.probed(well=True)
+        site.backend(name).limiter.record_probe(succeeded=False)
+    site.backend(name).limiter.record_probe(succeeded=True)
 
 
 async def opens(site, ask):
@@ -65,10 +65,10 @@ async def test_circuit_opens_after_five_failures_inside_a_200(failure, path, str
 
         await opens(site, ask)
         before = back_in(site)
-        limiter.probed(well=True)
+        limiter.record_probe(succeeded=True)
         await ask()
         assert circuit_state(site) == "open" and back_in(site) > 1.5 * before
-        limiter.probed(well=True)
+        limiter.record_probe(succeeded=True)
         assert (await ask()).status_code == 200
         assert circuit_state(site) == "closed" and site.posts()[0] == 7
 
@@ -168,7 +168,7 @@ async def test_circuit_opens_for_the_hedged_backend_that_failed(failure):
 async def test_circuit_of_the_first_backend_is_the_same_with_hedging():
     async with fleet([*[HTML] * 5, HELLO], [HELLO], model={"hedge_seconds": 5}) as site:
         await opens(site, lambda: site.chat(stream=True))
-        site.backend("b0").limiter.probed(well=True)
+        site.backend("b0").limiter.record_probe(succeeded=True)
         assert (await site.chat(stream=True)).status_code == 200 and circuit_state(site) == "closed"
 
 
@@ -196,7 +196,7 @@ async def test_circuit_counts_an_invalid_embeddings_response_as_failure(failure)
             assert answer.status_code == 200
 
         await opens(site, embed)
-        site.backend("b0").limiter.probed(well=True)
+        site.backend("b0").limiter.record_probe(succeeded=True)
         await embed()
         assert circuit_state(site) == "closed" and site.posts()[0] == 6
 

@@ -166,7 +166,7 @@ class Simulation:
         if self.random.random() < 0.5:
             key = str(bisect(self._shares, self.random.random() * self._shares[-1]))
         self.phase.requests += 1
-        self.budget.first()
+        self.budget.count_first_attempt()
         self.attempt(SimulatedRequest(key, self.random.expovariate(1 / SERVICE)))
 
     def attempt(self, request):
@@ -219,7 +219,7 @@ class Simulation:
             one.spoke = True
             if self.clock.now >= RETURN and one.backend.back_at is None:
                 one.backend.back_at = self.clock.now
-            one.backend.member.health.well(one.attempt, self.clock.now)
+            one.backend.member.health.record_success(one.attempt, self.clock.now)
 
     def end(self, one):
         """End a response."""
@@ -234,10 +234,10 @@ class Simulation:
     def fail(self, one):
         """End a failed attempt, and retry if allowed."""
         self.leave(one)
-        one.backend.member.health.ill(one.attempt, self.clock.now)
+        one.backend.member.health.record_failure(one.attempt, self.clock.now)
         if one.spoke:
             self.phase.cut += 1
-        elif len(one.request.tried) < RETRIES and self.budget.again():
+        elif len(one.request.tried) < RETRIES and self.budget.spend_retry():
             self.elsewhere(one)
         else:
             self.phase.failed += 1

@@ -75,7 +75,7 @@ class RetryPolicy:
 
         A single backend is always a target, as its own error tells more.
         """
-        self._budget.first()
+        self._budget.count_first_attempt()
         if self.identity.only_target:
             return self._to(self._requested.any)
         if way := self._other() or self._instead("unavailable"):
@@ -92,7 +92,7 @@ class RetryPolicy:
             return None
         else:
             way = self._again(retry_after) or self._instead("unavailable")
-        return way if way and self._budget.again() else None
+        return way if way and self._budget.spend_retry() else None
 
     def skip(self) -> Target | None:
         """Return a backend that was not tried yet, if the last one cannot take the request and was not called."""
@@ -101,7 +101,7 @@ class RetryPolicy:
     def hedge(self) -> Target | None:
         """Return another backend of the same model, for a hedge."""
         way = self._other()
-        return way if way and self._budget.again() else None
+        return way if way and self._budget.spend_retry() else None
 
     def _again(self, retry_after: str | None) -> Target | None:
         """Return a target of the same model, as long as retries are left."""

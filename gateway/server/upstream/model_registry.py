@@ -42,7 +42,7 @@ async def probe_forever(backend: Backend, *, always: bool) -> None:
         await asyncio.sleep(seconds * random.uniform(1 - _JITTER, 1 + _JITTER))
         if always or backend.limiter.health.state(clock()) != "closed":
             with survive("the probe of a backend"):
-                backend.limiter.probed(well=await backend.alive())
+                backend.limiter.record_probe(succeeded=await backend.alive())
 
 
 def unknown_model_error(name: str, names: Iterable[str]) -> NotFound:

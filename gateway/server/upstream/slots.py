@@ -40,12 +40,12 @@ class BackendLimiter:
     def __init__(self, name: str, concurrent: int, settings: QueueSettings) -> None:
         self.name, self.health = name, Health(random.random)
         self.queue, self.queue_timeout = FairQueue(concurrent, settings.length), settings.seconds or inf
-        self._logged: Literal["up", "down", "back"] = "up"  # back: a probe is well, and no request yet
+        self._logged: Literal["up", "down", "back"] = "up"  # back: a probe succeeded, and no request yet
 
-    def probed(self, *, well: bool) -> None:
+    def record_probe(self, *, succeeded: bool) -> None:
         """Note the result of a probe."""
-        self.update_health(partial(self.health.probed, well=well))
-        if well:
+        self.update_health(partial(self.health.record_probe, succeeded=succeeded))
+        if succeeded:
             self._log_recovery()
 
     def update_health(self, failure: Callable[[float], None]) -> None:
@@ -56,7 +56,7 @@ class BackendLimiter:
             self._logged = "down"
             _log.warning("backend %s failed repeatedly: no requests for %.0f s", self.name, self.health.back_in(now))
 
-    def recovered(self) -> None:
+    def record_recovery(self) -> None:
         """Note that a request succeeded and closed the circuit."""
         self._log_recovery()
         self._logged = "up"
@@ -70,7 +70,7 @@ class BackendLimiter:
 class Slot:
     """A slot at a backend for one attempt, or a place in its queue.
 
-    If `is_acquired` is False, `wait` for the slot.  Report the outcome by `well`, `ill` or `record_status`.  Call
+    If `is_acquired` is False, `wait` for the slot.  Report the outcome by one of the `record_` methods.  Call
     `release` in any case.
     """
 
@@ -115,30 +115,30 @@ class Slot:
 
     # Report the outcome.
 
-    def well(self) -> None:
+    def record_success(self) -> None:
         """Note that the response began, or that the backend rejected a faulty request; repeated calls do nothing."""
         if self._open:
             self._open = False
-            if self._limiter.health.well(self._attempt, _now()):
-                self._limiter.recovered()
+            if self._limiter.health.record_success(self._attempt, _now()):
+                self._limiter.record_recovery()
 
-    def ill(self) -> None:
+    def record_failure(self) -> None:
         """Note that the response did not begin, broke off, or was invalid."""
         self._open = False
-        self._limiter.update_health(partial(self._limiter.health.ill, self._attempt))
+        self._limiter.update_health(partial(self._limiter.health.record_failure, self._attempt))
 
     def record_status(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
         """Note a response with this status, which is not 200.  retry_after: whole seconds."""
         health = self._limiter.health
         if status in (429, 503, 529) and retry_after:
-            health.rest(_now(), int(retry_after))
+            health.pause(_now(), int(retry_after))
         elif status in (502, 503, 504):
-            self.ill()
+            self.record_failure()
         elif clients_fault:
-            self.well()
+            self.record_success()
         else:
             self._open = False
-            health.poor(self._attempt, _now())
+            health.record_request_failure(self._attempt, _now())
 
 
 def _unheard() -> None:

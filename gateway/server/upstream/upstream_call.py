@@ -142,7 +142,7 @@ class HttpUpstreamCall:
         if problem and problem.status >= 500:
             self._record_failure(problem)
         else:
-            self._slot.well()
+            self._slot.record_success()
 
     def close(self) -> None:
         """Release the slot and the connection.  The connection is closed unless the response is complete."""
@@ -176,7 +176,7 @@ class HttpUpstreamCall:
         return error
 
     def _record_failure(self, problem: Problem) -> None:
-        self._slot.ill()
+        self._slot.record_failure()
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code

@@ -163,9 +163,9 @@ async def test_admin_page_shows_all_states_of_backends():
         extend_pauses(site)
         extend_pauses(site, "b1")
         for _ in range(5):
-            health.ill(health.begin(now), now)
+            health.record_failure(health.begin(now), now)
         assert "failed repeatedly" in (await read(site)).text
-        health.probed(now, well=True)
+        health.record_probe(now, succeeded=True)
         assert "The next attempt is possible now." in (await read(site)).text
         site.backend("b1").limiter.health.eject(now)
         assert "3 of 3 backends are unreachable." in (await read(site)).text

@@ -337,7 +337,7 @@ def test_overview_snapshot_has_the_health_of_each_backend():
     health = Health(lambda: 0.5)
     backend = SimpleNamespace(limiter=SimpleNamespace(health=health, queue=queue))
     for _ in range(5):
-        health.ill(health.begin(0.0), 0.0)
+        health.record_failure(health.begin(0.0), 0.0)
     one = RecentRequests()
     one.failed("b", Problem(502, "secret", "upstream_error"))
     state = one.snapshot({"b": backend}, 0.5).backends["b"]

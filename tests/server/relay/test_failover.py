@@ -189,7 +189,7 @@ async def test_circuit_opens_after_repeated_failures_and_a_trial_closes_it(caplo
         refused = await site.chat()
         assert problem(refused)[:3] == (503, "server_error", "server_is_overloaded")
         assert int(refused.headers["retry-after"]) >= 1 and site.posts() == [5, 5]
-        site.backend("b0").limiter.health.probed(asyncio.get_running_loop().time(), well=True)
+        site.backend("b0").limiter.health.record_probe(asyncio.get_running_loop().time(), succeeded=True)
         assert text_of((await site.chat(stream=True)).text) == "Hi"
     assert "backend b0 failed repeatedly" in caplog.text and "backend b0 is available again" in caplog.text
 

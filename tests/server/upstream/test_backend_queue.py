@@ -123,7 +123,7 @@ async def failed_meanwhile(site, go, before=lambda: None):
     extend_pauses(site)
     limiter = site.backend("b0").limiter
     for _ in range(5):
-        limiter.probed(well=False)
+        limiter.record_probe(succeeded=False)
     first.cancel()
     go.set()
     return await second
@@ -136,8 +136,8 @@ async def test_queue_moves_a_request_if_its_backend_fails_meanwhile():
         site.backend("b1").limiter.queue.limit = 0
         limiter = site.backend("b1").limiter
         for _ in range(5):
-            limiter.probed(well=False)
-        answer = await failed_meanwhile(site, go, before=lambda: limiter.probed(well=True))
+            limiter.record_probe(succeeded=False)
+        answer = await failed_meanwhile(site, go, before=lambda: limiter.record_probe(succeeded=True))
         assert text_of(answer.text) == "Hi" and site.posts() == [1, 1]
 
 
@@ -192,21 +192,21 @@ async def test_circuit_logs_a_failure_and_a_recovery_once_each(caplog):
 
     def fail(times):
         for _ in range(times):
-            limiter.probed(well=False)
+            limiter.record_probe(succeeded=False)
 
     fail(4)
     assert log_lines() == []
     fail(3)
     assert log_lines() == ["backend laptop failed repeatedly"]
-    limiter.probed(well=True)
-    limiter.probed(well=True)
+    limiter.record_probe(succeeded=True)
+    limiter.record_probe(succeeded=True)
     assert log_lines() == ["backend laptop is available again"]
     trial = Slot(limiter, QueueIdentity(), asyncio.get_running_loop().time())
-    trial.ill()
+    trial.record_failure()
     assert log_lines() == [], "a probe is well, and requests still fail"
-    limiter.probed(well=True)
+    limiter.record_probe(succeeded=True)
     trial = Slot(limiter, QueueIdentity(), asyncio.get_running_loop().time())
-    trial.well()
+    trial.record_success()
     assert log_lines() == [] and limiter.health.state(asyncio.get_running_loop().time()) == "closed"
     fail(5)
     assert log_lines() == ["backend laptop failed repeatedly"]
