@@ -53,8 +53,8 @@ async def _ours(url: str) -> AsyncIterator[Post]:
     async def post(body: bytes) -> Parts:
         with closing(pool.post(PATH, body)) as sent:
             while not sent.headers_received():
-                await sent.answer.ready(FIRST_BYTE)
-            while await sent.answer.ready(IDLE) and (data := sent.answer.take()):
+                await sent.response.ready(FIRST_BYTE)
+            while await sent.response.ready(IDLE) and (data := sent.response.take()):
                 yield data
 
     yield post

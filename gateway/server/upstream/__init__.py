@@ -8,9 +8,9 @@ a response for one reader at a time.  All waits can be cancelled without losing 
     post = pool.post("/v1/chat/completions", body)
     try:
         while not post.headers_received():
-            if not await post.answer.ready(600):
+            if not await post.response.ready(600):
                 raise TimeoutError
-        while await post.answer.ready(120) and (data := post.answer.take()):
+        while await post.response.ready(120) and (data := post.response.take()):
             ...
     finally:
         post.close()

@@ -27,7 +27,7 @@ _OURS = {"host", "content-length", "transfer-encoding"}
 class PendingPost:
     """A POST on its way.  Its owner has to close it.
 
-    answer: the response, from the moment of sending.
+    response: the response, from the moment of sending.
     kept: the response on a connection that was kept; without one the pool sends the request on a new connection.
     until: time on the loop's clock.  If a kept connection closes by then without a byte, the backend closed it before
     the request arrived, so the pool sends the request again.  Later, a model may have worked on the request.
@@ -43,26 +43,30 @@ class PendingPost:
         until: float = -inf,
     ) -> None:
         self._pool, self._head, self._body, self._until = pool, head, body, until
-        self.answer, self.repeated = kept or pool.post_on_new_connection(head, body), False
+        self.response, self.repeated = kept or pool.post_on_new_connection(head, body), False
 
     def headers_received(self) -> bool:
-        """Return True if status and headers are known; if False, wait with `answer.ready` before the next call.
+        """Return True if status and headers are known; if False, wait with `response.ready` before the next call.
 
         If the backend closed a kept connection while the request was on its way, the request is sent again.  Any other
         UpstreamError of the response is raised.
         """
-        answer = self.answer
-        if answer.status or not answer.error:
-            return answer.status > 0
-        if not (isinstance(answer.error, NoResponse) and answer.broken_at <= self._until):
-            raise copy(answer.error)  # a copy, as the raised error refers to this frame, which would be a cycle
-        answer.close()
-        self.answer, self._until, self.repeated = self._pool.post_on_new_connection(self._head, self._body), -inf, True
+        response = self.response
+        if response.status or not response.error:
+            return response.status > 0
+        if not (isinstance(response.error, NoResponse) and response.broken_at <= self._until):
+            raise copy(response.error)  # a copy, as the raised error refers to this frame, which would be a cycle
+        response.close()
+        self.response, self._until, self.repeated = (
+            self._pool.post_on_new_connection(self._head, self._body),
+            -inf,
+            True,
+        )
         return False
 
     def close(self) -> None:
         """Close the response; see UpstreamResponse.close."""
-        self.answer.close()
+        self.response.close()
 
 
 class ConnectionPool:
@@ -115,7 +119,7 @@ class ConnectionPool:
         return PendingPost(self, head, body)
 
     def upload(self, path: str, length: int | None, headers: Mapping[str, str]) -> PendingPost:
-        """Send the headers of a request on a connection of its own; `PendingPost.answer` sends the body.
+        """Send the headers of a request on a connection of its own; `PendingPost.response` sends the body.
 
         length: of the body; None for a body in chunks.
         """

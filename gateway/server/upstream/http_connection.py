@@ -250,7 +250,7 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections) -> None:
         # Defaults of the class would make each change of them a search.
         self._opening: asyncio.Task[None] | None = None  # until the connection is established
-        self._answer: UpstreamResponse | None = None
+        self._response: UpstreamResponse | None = None
         self._full: asyncio.Future[None] | None = None  # while the buffer of unsent data is full
         self.parser: httptools.HttpResponseParser | None = None  # of the current response
         self._parse: Callable[[bytes], None] | None = None  # the method of the parser, looked up once
@@ -262,9 +262,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     def open(self, opened: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
         """Connect, then send a request; return its response at once."""
-        answer = self._expect()  # before connecting, as some servers refuse before they get a request
-        self._opening = self.loop.create_task(self._begin(opened, answer, head, body))
-        return answer
+        response = self._expect()  # before connecting, as some servers refuse before they get a request
+        self._opening = self.loop.create_task(self._begin(opened, response, head, body))
+        return response
 
     async def start_tls(self, context: tls.SSLContext, host: str) -> None:
         """Start TLS on the socket."""
@@ -278,9 +278,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     def ask(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request on the established connection."""
-        answer = self._expect()
-        self._send(answer, head, body)
-        return answer
+        response = self._expect()
+        self._send(response, head, body)
+        return response
 
     def abort(self) -> None:
         """Close the socket at once and discard unsent data."""
@@ -301,7 +301,7 @@ class UpstreamConnection(asyncio.Protocol):
     def release(self, *, keep: bool) -> None:
         """End the response: keep the connection if it can carry another one, else close it."""
         # The parser and the timer refer to the response, which refers to this connection: cycles.
-        self._answer = self.parser = self._parse = None
+        self._response = self.parser = self._parse = None
         self.alarm.stop()
         if not (keep and self._stands() and self._idle.add(self)):
             self.abort()
@@ -310,7 +310,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Send a piece of the request's body; see UpstreamResponse.send."""
         if self._opening:
             await asyncio.wait((self._opening,))
-        if self._answer is None or self._answer.error:
+        if self._response is None or self._response.error:
             return True
         self._out.write(piece)
         if self._full is None:
@@ -336,44 +336,44 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and notify the reader; close the socket after data that is not HTTP or belongs to no request."""
-        answer, parse = self._answer, self._parse
-        if answer is None or parse is None:  # no request is open
+        response, parse = self._response, self._parse
+        if response is None or parse is None:  # no request is open
             self.abort()
             return
-        answer.unread += len(data)
+        response.unread += len(data)
         try:
             parse(data)
-            if answer.notify_reader():
+            if response.notify_reader():
                 self._hold()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
-            answer.end(UpstreamInvalid(f"The backend sent no valid HTTP: {error.__context__ or error}."))
+            response.end(UpstreamInvalid(f"The backend sent no valid HTTP: {error.__context__ or error}."))
             self.abort()
 
     def eof_received(self) -> None:
         """End the response and close the socket."""
-        if self._answer is not None:
-            self._answer.connection_closed_by_peer()
+        if self._response is not None:
+            self._response.connection_closed_by_peer()
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail an open response, and mark the connection as gone."""
-        if self._answer is not None and not self._opening:
-            self._answer.broken()
+        if self._response is not None and not self._opening:
+            self._response.broken()
         self._idle.discard(self)
         self.alarm.cancel()
         self.resume_writing()
         self.gone.set_result(None)
 
-    async def _begin(self, opened: OpenConnection, answer: UpstreamResponse, head: bytes, body: bytes) -> None:
+    async def _begin(self, opened: OpenConnection, response: UpstreamResponse, head: bytes, body: bytes) -> None:
         if failed := await opened(self):
-            answer.end(failed)
+            response.end(failed)
             return
-        self._opening, answer.connected_at = None, self.loop.time()
-        self._send(answer, head, body)
+        self._opening, response.connected_at = None, self.loop.time()
+        self._send(response, head, body)
 
-    def _send(self, answer: UpstreamResponse, head: bytes, body: bytes) -> None:
+    def _send(self, response: UpstreamResponse, head: bytes, body: bytes) -> None:
         if self._raw.is_closing():
-            answer.broken()
+            response.broken()
         elif len(body) < _LARGE:
             self._out.write(head + body)  # one write takes half as long as two
         else:
@@ -386,11 +386,11 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _expect(self) -> UpstreamResponse:
         """Begin a new response."""
-        answer = self._answer = UpstreamResponse(self)
+        response = self._response = UpstreamResponse(self)
         # Each response has its own parser: a reused one leaks trailers into the headers of the next response.
-        self.parser = parser = httptools.HttpResponseParser(answer)
+        self.parser = parser = httptools.HttpResponseParser(response)
         self._parse = parser.feed_data
-        return answer
+        return response
 
     def _hold(self) -> None:
         # Pause the socket, never its TLS.  A paused TLS transport of asyncio drops its data when the connection breaks,

@@ -59,7 +59,7 @@ class PassedCall(HttpUpstreamCall):
         async with aclosing(body()) as pieces:
             async for piece in pieces:
                 await self._send_piece(post, piece)
-                if post.answer.error or post.answer.status not in (0, 200):
+                if post.response.error or post.response.status not in (0, 200):
                     return
         if self._request.length is None:
             await self._send_piece(post, b"")
@@ -68,7 +68,7 @@ class PassedCall(HttpUpstreamCall):
     @property
     def response_headers(self) -> dict[str, str]:
         """The headers of the response that the client gets."""
-        fields = self._answer.headers if self._answer else {}
+        fields = self._response.headers if self._response else {}
         return {name: fields[name] for name in _HEADERS if name in fields}
 
     def _send(self) -> PendingPost:
@@ -81,6 +81,6 @@ class PassedCall(HttpUpstreamCall):
 
     async def _send_piece(self, post: PendingPost, piece: bytes) -> None:
         data = piece if self._request.length is not None else b"%x\r\n%b\r\n" % (len(piece), piece)
-        if not await post.answer.send(data, self._times.idle):
+        if not await post.response.send(data, self._times.idle):
             idle = f"{self._times.idle:g} s (timeouts.idle)"
             raise self._named(UpstreamTimeout(f"The backend read nothing of the request's body for {idle}."))

@@ -153,11 +153,11 @@ class PassedSocket(HttpUpstreamCall):
 
     def _reject(self, error: InvalidStatus) -> Never:
         """Raise the error of another status than that of an upgrade."""
-        answer = error.response
+        response = error.response
         if self._step:
-            self._step.status = answer.status_code
-        headers = {name.lower(): value for name, value in answer.headers.raw_items()}
-        raise self._refused(answer.status_code, headers, bytes(answer.body), None) from None
+            self._step.status = response.status_code
+        headers = {name.lower(): value for name, value in response.headers.raw_items()}
+        raise self._refused(response.status_code, headers, bytes(response.body), None) from None
 
     def _fail(self, error: ConnectionClosed) -> Never:
         """Raise the error of a connection that has no close of the backend."""

@@ -79,7 +79,7 @@ class HttpUpstreamCall:
         self._clock = asyncio.get_running_loop().time
         now = self._clock()
         self._slot = Slot(backend.limiter, identity, now)
-        self._answer: UpstreamResponse | None = None  # only a good one
+        self._response: UpstreamResponse | None = None  # only a good one
         self._callback: DataCallback | None = None
         self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
@@ -94,9 +94,9 @@ class HttpUpstreamCall:
         Raises UpstreamUnavailable without a slot, UpstreamTimeout, UpstreamFailed for an error status, or another
         UpstreamError.
         """
-        if self._answer and seconds < self._limit - self._clock():
+        if self._response and seconds < self._limit - self._clock():
             self._callback, self._silence = callback, seconds
-            return self._answer.ready(seconds, self._on_data if callback else None)
+            return self._response.ready(seconds, self._on_data if callback else None)
         return self._wait_slot_and_data(seconds)
 
     async def _wait_slot_and_data(self, seconds: float) -> bool:
@@ -107,12 +107,12 @@ class HttpUpstreamCall:
         post = self._post = self._post or self._send()
         try:
             while not self._is_readable(post):
-                if not await post.answer.ready(min(until, limit) - self._clock()):
+                if not await post.response.ready(min(until, limit) - self._clock()):
                     if until < limit:
                         return False
                     raise self._timeout()
-            if post.answer.status != 200:
-                await self._read_error(post.answer)
+            if post.response.status != 200:
+                await self._read_error(post.response)
         except UpstreamFailed:
             raise  # its outcome is reported already
         except UpstreamError as error:
@@ -121,9 +121,9 @@ class HttpUpstreamCall:
 
     def read(self) -> bytes:
         """Return the data since the last call, b"" at the end; raises the UpstreamError that ended the response."""
-        assert self._answer
+        assert self._response
         try:
-            data = self._answer.take()
+            data = self._response.take()
         except UpstreamError as error:
             raise self._named(error) from None
         self._limit = min(self._clock() + self._times.idle, self._last)
@@ -135,7 +135,7 @@ class HttpUpstreamCall:
     @property
     def over(self) -> bool:
         """True if all data was read; always False while the call is recorded, as the recorder needs the last `read`."""
-        return not self._line and self._answer is not None and self._answer.over
+        return not self._line and self._response is not None and self._response.over
 
     def report_outcome(self, problem: Problem | None) -> None:
         """Report a problem of the server as a failure, all else as a success."""
@@ -201,26 +201,26 @@ class HttpUpstreamCall:
 
     def _is_readable(self, post: PendingPost) -> bool:
         """Return True if there is data, or a response whose headers announce an error."""
-        if self._answer:
-            return self._answer.is_readable
+        if self._response:
+            return self._response.is_readable
         if not post.headers_received():
             return False
-        answer = post.answer
+        response = post.response
         if self._step:
-            self._step.status = answer.status
-        if answer.status != 200:
+            self._step.status = response.status
+        if response.status != 200:
             return True
         if post.repeated and self._record:
             self._record.ledger.add("repaired", "connection")
-        self._answer, type = answer, answer.content_type
+        self._response, type = response, response.content_type
         if self._line:
-            self._line.answered(type, self._since_connected(answer))
+            self._line.answered(type, self._since_connected(response))
         self._answered(type)
-        return answer.is_readable
+        return response.is_readable
 
-    def _since_connected(self, answer: UpstreamResponse) -> float | None:
+    def _since_connected(self, response: UpstreamResponse) -> float | None:
         """Return the seconds since the connection of the response was made; None if it was open before."""
-        return None if answer.connected_at is None else self._clock() - answer.connected_at
+        return None if response.connected_at is None else self._clock() - response.connected_at
 
     def _send(self) -> PendingPost:
         if self._line:
@@ -228,14 +228,16 @@ class HttpUpstreamCall:
         headers = {**self.headers, **self._step.headers} if self._step else self.headers
         return self._backend.post(self._path, self._body, headers)
 
-    async def _read_error(self, answer: UpstreamResponse) -> None:
+    async def _read_error(self, response: UpstreamResponse) -> None:
         body, until = b"", self._clock() + _REFUSAL_SECONDS
-        with closing(answer), suppress(UpstreamError):  # the status is known; a partial body is enough
-            while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
+        with closing(response), suppress(UpstreamError):  # the status is known; a partial body is enough
+            while (
+                len(body) < _REFUSAL_LIMIT and await response.ready(until - self._clock()) and (data := response.take())
+            ):
                 body += data
-        encoding = answer.headers.get("content-encoding", "").lower()  # a proxy compresses errors of its own
+        encoding = response.headers.get("content-encoding", "").lower()  # a proxy compresses errors of its own
         body = decode_beginning(body, encoding, _REFUSAL_LIMIT)
-        raise self._refused(answer.status, answer.headers, body, self._since_connected(answer))
+        raise self._refused(response.status, response.headers, body, self._since_connected(response))
 
     def _refused(
         self, status: int, headers: Mapping[str, str], body: bytes, since_connected: float | None

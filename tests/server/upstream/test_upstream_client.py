@@ -184,7 +184,7 @@ async def post(pool, path, body=b"", headers=MappingProxyType({})):
     except BaseException:
         sent.close()
         raise
-    return sent.answer
+    return sent.response
 
 
 async def read(answer, seconds=inf):
@@ -888,8 +888,8 @@ async def test_upstream_timeout_without_a_whole_head_closes_the_socket(parts):
     async with backend(script) as (pool, peers):
         with closing(pool.post("/", b"")) as sent:
             await until(lambda: len(peers) == 1 and len(peers[0].requests) == 1)
-            await until(lambda: sent.answer.unread, len(b"".join(parts)))
-            assert not await sent.answer.ready(0.1)
+            await until(lambda: sent.response.unread, len(b"".join(parts)))
+            assert not await sent.response.ready(0.1)
             assert not sent.headers_received()
         await peers[0].closed.wait()
 
@@ -959,8 +959,8 @@ async def test_upstream_response_with_an_error_status_is_ready_at_its_head(statu
         with closing(pool.post("/", b"")) as sent:
             if status == 200:
                 await until(sent.headers_received)
-            assert await sent.answer.ready(0.1 if status == 200 else inf) == (status == 503)
-            assert sent.headers_received() and sent.answer.status == status
+            assert await sent.response.ready(0.1 if status == 200 else inf) == (status == 503)
+            assert sent.headers_received() and sent.response.status == status
 
 
 class Callback:
