@@ -86,7 +86,7 @@ class Backend:
         self.post, self.upload, self.tls = self._pool.post, self._pool.upload, self._pool.tls
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
-        self.learner = MetadataCache(self._opened, settings.kind)
+        self.learner = MetadataCache(self._http_client, settings.kind)
         self._key = settings.api_key.get_secret_value().encode() if settings.api_key else b""
         self._clock = clock
         self.listed: dict[str, ListedModel] | None = None  # of the last list, by their ids; None once it is outdated
@@ -103,7 +103,7 @@ class Backend:
         if not (counter := self.kind.counter):
             return None
         try:
-            http = await self._opened()
+            http = await self._http_client()
             answer = await http.post(
                 counter.path, content=counter.body(body), headers={**_JSON, **headers}, timeout=_COUNT_SECONDS
             )
@@ -163,7 +163,7 @@ class Backend:
     async def alive(self) -> bool:
         """Return True for any HTTP response but 502, 503 or 504."""
         try:
-            answer = await (await self._opened()).get(self.settings.path_of(self.dialect.models))
+            answer = await (await self._http_client()).get(self.settings.path_of(self.dialect.models))
         except httpx.HTTPError:
             return False
         return answer.status_code not in _OUT_OF_ORDER
@@ -186,17 +186,17 @@ class Backend:
         if self._http:
             await self._http.aclose()
 
-    async def _opened(self) -> "httpx.AsyncClient":
+    async def _http_client(self) -> "httpx.AsyncClient":
         """Return the httpx client, for all but model responses.
 
         A thread creates it, as importing httpx and reading certificates would block the event loop.
         """
         async with self._opening:
             if not self._http:
-                self._http = await asyncio.to_thread(self._client)
+                self._http = await asyncio.to_thread(self._new_http_client)
             return self._http
 
-    def _client(self) -> "httpx.AsyncClient":
+    def _new_http_client(self) -> "httpx.AsyncClient":
         """Return the client, which follows no redirects."""
         url = self.settings.root
         encrypted = not url.startswith("http:")  # reading the trusted certificates takes 0.02 s and 3 MB
@@ -206,7 +206,7 @@ class Backend:
 
     async def _list(self) -> tuple[list[ListedModel] | None, GatewayError | None]:
         try:
-            answer = await (await self._opened()).get(self.settings.path_of(self.dialect.models))
+            answer = await (await self._http_client()).get(self.settings.path_of(self.dialect.models))
             answer.raise_for_status()
             return listed_models(answer.json()) or [], None
         except httpx.HTTPStatusError as error:

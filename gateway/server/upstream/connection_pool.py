@@ -21,13 +21,13 @@ _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
 _PATH = re.compile(r"/[!-\"$-~]*")
 _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)  # with its port; without a user, as credentials belong into a header
 _PATHS = 16  # paths with cached header lines; a backend is called at one or two
-_OURS = {"host", "content-length", "transfer-encoding"}
+_RESERVED = {"host", "content-length", "transfer-encoding"}
 
 
 class PendingPost:
     """A POST on its way.  Its owner has to close it.
 
-    response: the response, from the moment of sending.
+    response: exists from the moment of sending.
     kept: the response on a connection that was kept; without one the pool sends the request on a new connection.
     until: time on the loop's clock.  If a kept connection closes by then without a byte, the backend closed it before
     the request arrived, so the pool sends the request again.  Later, a model may have worked on the request.
@@ -100,11 +100,11 @@ class ConnectionPool:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix, self._without = parts.path.rstrip("/"), without
         self.tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
-        self._connect, self._reused = connect, reused
+        self._connect_seconds, self._resend_seconds = connect, reused
         self._idle = IdleConnections(idle_connections)
         common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
-        self._lines = {"host": f"host: {parts.netloc}", **_lines(common)}
-        self._plain = lru_cache(_PATHS)(partial(self._before, headers={}))
+        self._common_lines = {"host": f"host: {parts.netloc}", **_header_lines(common)}
+        self._cached_head = lru_cache(_PATHS)(partial(self._head_without_length, headers={}))
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}, method: str = "POST") -> PendingPost:
         """Send a request.  Raises ValueError for a path or header that cannot be sent safely.
@@ -114,8 +114,8 @@ class ConnectionPool:
         """
         head = self._head(path, len(body), headers, method)
         if idle := self._idle.pop():
-            until = idle.loop.time() + self._reused if self._reused else -inf
-            return PendingPost(self, head, body, idle.ask(head, body), until)
+            until = idle.loop.time() + self._resend_seconds if self._resend_seconds else -inf
+            return PendingPost(self, head, body, idle.send_request(head, body), until)
         return PendingPost(self, head, body)
 
     def upload(self, path: str, length: int | None, headers: Mapping[str, str]) -> PendingPost:
@@ -124,51 +124,51 @@ class ConnectionPool:
         length: of the body; None for a body in chunks.
         """
         framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
-        head = b"%b%b\r\n\r\n" % (self._before(path, headers), framing)
+        head = b"%b%b\r\n\r\n" % (self._head_without_length(path, headers), framing)
         connection = UpstreamConnection(asyncio.get_running_loop(), IdleConnections(0))
-        return PendingPost(self, head, b"", connection.open(self._opened, head, b""))
+        return PendingPost(self, head, b"", connection.open(self._open_connection, head, b""))
 
     def post_on_new_connection(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request on a new connection."""
-        return UpstreamConnection(asyncio.get_running_loop(), self._idle).open(self._opened, head, body)
+        return UpstreamConnection(asyncio.get_running_loop(), self._idle).open(self._open_connection, head, body)
 
     async def close(self) -> None:
         """Close idle connections, and keep none from now on.  Responses in progress can be read to their end."""
         self._idle.limit = 0
         while connection := self._idle.pop():
             connection.abort()
-            await connection.gone
+            await connection.closed
 
     def _head(self, path: str, size: int, headers: Mapping[str, str], method: str) -> bytes:
         is_plain = not headers and method == "POST"
-        before = self._plain(path) if is_plain else self._before(path, headers, method)
+        before = self._cached_head(path) if is_plain else self._head_without_length(path, headers, method)
         return b"%bcontent-length: %d\r\n\r\n" % (before, size)
 
-    def _before(self, path: str, headers: Mapping[str, str], method: str = "POST") -> bytes:
+    def _head_without_length(self, path: str, headers: Mapping[str, str], method: str = "POST") -> bytes:
         """Return the request line and all headers but the content length."""
         if not _PATH.fullmatch(path):
             raise ValueError(f"not a path: {path!r}")
-        lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
+        lines = "\r\n".join({**self._common_lines, **_header_lines(headers)}.values())
         return f"{method} {self._prefix}{path.removeprefix(self._without)} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
-    async def _opened(self, connection: UpstreamConnection) -> UpstreamError | None:
+    async def _open_connection(self, connection: UpstreamConnection) -> UpstreamError | None:
         try:
-            async with asyncio.timeout(self._connect or None):
+            async with asyncio.timeout(self._connect_seconds or None):
                 await connection.loop.create_connection(lambda: connection, self._host, self._port)
                 if self.tls is not None:
                     await connection.start_tls(self.tls, self._host)
         except TimeoutError:
             return UpstreamTimeout(
-                f"The backend did not accept a connection within {self._connect:g} s (timeouts.connect)."
+                f"The backend did not accept a connection within {self._connect_seconds:g} s (timeouts.connect)."
             )
         except (OSError, UnicodeError) as error:  # a UnicodeError for a name that DNS cannot hold
             return UpstreamUnreachable(f"The backend cannot be reached: {end_sentence(cause_text(error))}")
         return None
 
 
-def _lines(headers: Mapping[str, str]) -> dict[str, str]:
+def _header_lines(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the header lines by their names in lower case; raise ValueError for one that cannot be sent."""
     for name, value in headers.items():
-        if name.lower() in _OURS or not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+        if name.lower() in _RESERVED or not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
             raise ValueError(f"header {name!r} cannot be sent")  # without its value, which may be a secret
     return {name.lower(): f"{name}: {value}" for name, value in headers.items()}

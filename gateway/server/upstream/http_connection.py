@@ -17,7 +17,7 @@ UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the conne
 _LARGE = 1 << 14  # bytes of a body that is not joined with the headers
 OpenConnection = Callable[
     ["UpstreamConnection"], Awaitable[UpstreamError | None]
-]  # connects; returns the error of a failure
+]  # connects; returns the error, or None
 
 
 class DataOutcome(Enum):
@@ -100,7 +100,7 @@ class UpstreamResponse:
         if self._parts or self._over:
             waiter.set_result(True)
         else:
-            self._connection.alarm.set(seconds, self._quiet)
+            self._connection.timer.set(seconds, self._time_out)
         return waiter
 
     def close(self) -> None:
@@ -131,19 +131,19 @@ class UpstreamResponse:
             if self.unread > HEAD_LIMIT:
                 raise UpstreamInvalid("it sent 64 KiB without a byte of body")
             if self._over:
-                self._wake()
+                self._wake_reader()
         elif callback and not self._over and waiter and not waiter.done():
             outcome = callback(b"".join(self._parts))
             if outcome is not DECLINED:
                 self._parts.clear()
                 self.unread = 0
-                timer = self._connection.alarm
+                timer = self._connection.timer
                 timer.due = timer.now() + self._seconds
             if outcome is HANDLED:
                 return False
-            self._wake()  # a task has to wake for it
+            self._wake_reader()  # a task has to wake for it
         else:
-            self._wake()
+            self._wake_reader()
         return self.unread > UNREAD_LIMIT and not self._over
 
     def end(self, error: UpstreamError | None = None) -> None:
@@ -151,15 +151,15 @@ class UpstreamResponse:
         if not self._over:
             self._over = True
             self.error = error
-        self._wake()
+        self._wake_reader()
 
     def connection_closed_by_peer(self) -> None:
         """End the response: successfully if its body has no length, as only the close ends such a body."""
         if self._ends_at_eof:
             self.end()
-        self.broken()
+        self.fail_as_broken()
 
-    def broken(self) -> None:
+    def fail_as_broken(self) -> None:
         """End the response with ConnectionLost or NoResponse."""
         self.broken_at = self._connection.loop.time()
         lost = ConnectionLost if self.status or self.unread else NoResponse
@@ -202,18 +202,18 @@ class UpstreamResponse:
         self._keep = parser.should_keep_alive()
         self.status = status
         if status != 200:
-            self._wake()
+            self._wake_reader()
 
     def on_message_complete(self) -> None:
         """Note the end of the response."""
         if self.status:  # otherwise it was an informational response
             self._over = True  # notify_reader wakes the reader
 
-    def _quiet(self) -> None:
+    def _time_out(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(False)
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
 
@@ -255,15 +255,15 @@ class UpstreamConnection(asyncio.Protocol):
         self.parser: httptools.HttpResponseParser | None = None  # of the current response
         self._parse: Callable[[bytes], None] | None = None  # the method of the parser, looked up once
         self.loop = loop
-        self.alarm = DeadlineTimer(loop)
-        self.gone = loop.create_future()  # done when the socket is closed
+        self.timer = DeadlineTimer(loop)
+        self.closed = loop.create_future()  # done when the socket is closed
         self._idle = idle
         self.reading_paused = False
 
-    def open(self, opened: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
+    def open(self, connect: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
         """Connect, then send a request; return its response at once."""
-        response = self._expect()  # before connecting, as some servers refuse before they get a request
-        self._opening = self.loop.create_task(self._begin(opened, response, head, body))
+        response = self._begin_response()  # before connecting, as some servers refuse before they get a request
+        self._opening = self.loop.create_task(self._connect_and_send(connect, response, head, body))
         return response
 
     async def start_tls(self, context: tls.SSLContext, host: str) -> None:
@@ -276,10 +276,10 @@ class UpstreamConnection(asyncio.Protocol):
         assert out is not None  # None only if the socket was closed before
         self._out = out
 
-    def ask(self, head: bytes, body: bytes) -> UpstreamResponse:
+    def send_request(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request on the established connection."""
-        response = self._expect()
-        self._send(response, head, body)
+        response = self._begin_response()
+        self._write_request(response, head, body)
         return response
 
     def abort(self) -> None:
@@ -287,7 +287,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._idle.discard(self)
         if self._opening:
             self._opening.cancel()
-            self.alarm.cancel()
+            self.timer.cancel()
         else:
             self._raw.abort()
 
@@ -302,8 +302,8 @@ class UpstreamConnection(asyncio.Protocol):
         """End the response: keep the connection if it can carry another one, else close it."""
         # The parser and the timer refer to the response, which refers to this connection: cycles.
         self._response = self.parser = self._parse = None
-        self.alarm.stop()
-        if not (keep and self._stands() and self._idle.add(self)):
+        self.timer.stop()
+        if not (keep and self._is_reusable() and self._idle.add(self)):
             self.abort()
 
     async def send_piece(self, piece: bytes, seconds: float) -> bool:
@@ -325,7 +325,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._full = self.loop.create_future()
 
     def resume_writing(self) -> None:
-        """Go on with the body."""
+        """Note that the backend reads again."""
         if self._full:
             self._full.set_result(None)
             self._full = None
@@ -344,7 +344,7 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             parse(data)
             if response.notify_reader():
-                self._hold()
+                self._pause_reading()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
             response.end(UpstreamInvalid(f"The backend sent no valid HTTP: {error.__context__ or error}."))
             self.abort()
@@ -356,35 +356,37 @@ class UpstreamConnection(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail an open response, and mark the connection as gone."""
+        """Fail an open response, and mark the connection as closed."""
         if self._response is not None and not self._opening:
-            self._response.broken()
+            self._response.fail_as_broken()
         self._idle.discard(self)
-        self.alarm.cancel()
+        self.timer.cancel()
         self.resume_writing()
-        self.gone.set_result(None)
+        self.closed.set_result(None)
 
-    async def _begin(self, opened: OpenConnection, response: UpstreamResponse, head: bytes, body: bytes) -> None:
-        if failed := await opened(self):
+    async def _connect_and_send(
+        self, connect: OpenConnection, response: UpstreamResponse, head: bytes, body: bytes
+    ) -> None:
+        if failed := await connect(self):
             response.end(failed)
             return
         self._opening, response.connected_at = None, self.loop.time()
-        self._send(response, head, body)
+        self._write_request(response, head, body)
 
-    def _send(self, response: UpstreamResponse, head: bytes, body: bytes) -> None:
+    def _write_request(self, response: UpstreamResponse, head: bytes, body: bytes) -> None:
         if self._raw.is_closing():
-            response.broken()
+            response.fail_as_broken()
         elif len(body) < _LARGE:
             self._out.write(head + body)  # one write takes half as long as two
         else:
             self._out.writelines((head, body))
 
-    def _stands(self) -> bool:
+    def _is_reusable(self) -> bool:
         """Return True if the connection can carry another request."""
         unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
         return not (unsent or self._raw.is_closing())
 
-    def _expect(self) -> UpstreamResponse:
+    def _begin_response(self) -> UpstreamResponse:
         """Begin a new response."""
         response = self._response = UpstreamResponse(self)
         # Each response has its own parser: a reused one leaks trailers into the headers of the next response.
@@ -392,7 +394,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._parse = parser.feed_data
         return response
 
-    def _hold(self) -> None:
+    def _pause_reading(self) -> None:
         # Pause the socket, never its TLS.  A paused TLS transport of asyncio drops its data when the connection breaks,
         # while the kernel still hands out the data that arrived before.
         self.reading_paused = True

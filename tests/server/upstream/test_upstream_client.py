@@ -478,7 +478,7 @@ async def test_upstream_response_read_late_has_all_bytes_before_the_break(secure
     context, trusting = authority if secure else (None, None)
     async with backend(script_of(STREAM + raw, then=end), context=context, ssl=trusting) as (pool, _):
         answer = await post(pool, "/", b"")
-        await answer._connection.gone
+        await answer._connection.closed
         data, error = await failure_of(answer)
         assert data == b"".join(chunks) + b"half"
         assert type(error) is ConnectionLost
@@ -790,7 +790,7 @@ async def test_upstream_connection_is_closed_by_bytes_after_the_response(garbage
         for count in (1, 2):
             answer = await post(pool, "/", b"")
             if moment != "idle":
-                await answer._connection.gone
+                await answer._connection.closed
             assert await whole(answer) == b"ok"
             read_whole.set()
             await peers[-1].closed.wait()
@@ -813,7 +813,7 @@ async def test_upstream_pool_close_closes_idle_connections_and_keeps_no_more():
         for answer in answers[:2]:
             await whole(answer)
         await pool.close()
-        assert all(answer._connection.gone.done() for answer in answers[:2])
+        assert all(answer._connection.closed.done() for answer in answers[:2])
         for peer in peers[:2]:
             await peer.closed.wait()
         closed.set()
@@ -916,7 +916,7 @@ async def test_upstream_timeout_idle_allows_a_slow_body():
     async with backend(streamed_from(chunks)) as (pool, peers):
         for limit in (0.15, inf):
             answer = await post(pool, "/", b"")
-            answer._connection.alarm = DeadlineTimer(clock)
+            answer._connection.timer = DeadlineTimer(clock)
             for part in (b"%d" % i for i in range(8)):
                 reading = asyncio.create_task(read(answer, limit))
                 await until_waiting(answer)
@@ -1042,7 +1042,7 @@ async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
     chunks, clock, callback = asyncio.Queue(), Clock(), Callback(HANDLED)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            answer._connection.alarm = DeadlineTimer(clock)
+            answer._connection.timer = DeadlineTimer(clock)
             waiting = answer.ready(0.4, callback)
             clock.advance(0.4)
             assert not await waiting
@@ -1076,7 +1076,7 @@ async def test_upstream_connection_is_freed_after_its_close():
         answer = await post(pool, "/", b"")
         with closing(answer), pytest.raises(ConnectionLost):
             await read(answer, 600)
-        await answer._connection.gone
+        await answer._connection.closed
         gone = weakref.ref(answer._connection)
         del answer
 
