@@ -40,7 +40,7 @@ class RequestRecorder:
     chosen: the recording is written to a file, if its outcome is of the configured sort.  Entries of chunks are then
     made while they come, so that the end of a long response holds up no other.
     begun: start on `perf_counter`.
-    speaks: the number of the upstream call that was read last, 0 for none.
+    current_call: the number of the upstream call that was read last, 0 for none.
     """
 
     def __init__(self, id: str, most: int, *, chosen: bool) -> None:
@@ -48,7 +48,7 @@ class RequestRecorder:
         self.begun, self._calls = perf_counter(), 0
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.recording = Recording(id, started, most, begun=self.begun, deferred=not chosen)
-        self.speaks = 0
+        self.current_call = 0
 
     def record_request(self, scope: Scope, body: bytes) -> None:
         """Record the client's request."""
@@ -70,7 +70,7 @@ class RequestRecorder:
     def read_from(self, call: int) -> None:
         """Note the number of the upstream call that is read from now on, 0 for none."""
         self.recording.settle()
-        self.speaks = self.recording.call = call
+        self.current_call = self.recording.call = call
 
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
         """Record the end of a round, with the problem that ended it and its last events."""
@@ -94,35 +94,35 @@ class RequestRecorder:
 class CallRecorder:
     """Record one upstream call.  call: its number."""
 
-    def __init__(self, recorder: RequestRecorder, call: int) -> None:
-        self.recorder, self.call = recorder, call
+    def __init__(self, request_recorder: RequestRecorder, call: int) -> None:
+        self.request_recorder, self.call = request_recorder, call
         self._sent: float | None = None
 
     def slot_acquired(self) -> None:
         """Note that the call leaves the queue of the backend."""
-        self._sent = self.recorder.now()
+        self._sent = self.request_recorder.now()
 
     def answered(self, content_type: str, since_connected: float | None) -> None:
         """Record the content type of the response.  since_connected: seconds since its new connection."""
-        now = self.recorder.now()
+        now = self.request_recorder.now()
         entry = UpstreamHeadersEntry(now, self.call, content_type, self._sent, _before(now, since_connected))
-        self.recorder.recording.add(entry)
+        self.request_recorder.recording.add(entry)
 
     def record_error(self, status: int, headers: Mapping[str, str], body: bytes, since_connected: float | None) -> None:
         """Record an error response.  since_connected: seconds since its new connection."""
-        now, type, after = self.recorder.now(), headers.get("content-type", ""), headers.get("retry-after")
+        now, type, after = self.request_recorder.now(), headers.get("content-type", ""), headers.get("retry-after")
         connected = _before(now, since_connected)
         entry = UpstreamErrorEntry(now, self.call, status, type, body, after, self._sent, connected)
-        self.recorder.recording.add(entry, len(body))
+        self.request_recorder.recording.add(entry, len(body))
 
     def read(self, data: bytes) -> None:
         """Note that data of this call was read, called for the first data after another call and at the end.
 
         The end (b"") is recorded here.  Data is recorded later, with the events that it gives.
         """
-        self.recorder.read_from(self.call)
+        self.request_recorder.read_from(self.call)
         if not data:
-            self.recorder.recording.add(UpstreamDataEntry(self.recorder.now(), self.call, data))
+            self.request_recorder.recording.add(UpstreamDataEntry(self.request_recorder.now(), self.call, data))
 
 
 def _before(now: float, seconds: float | None) -> float | None:
@@ -149,7 +149,7 @@ class _RecordedSource:
         now = self._recorder.now()
         events = self._source.feed(data)
         self._recorder.recording.add(
-            UpstreamDataEntry(now, self._recorder.speaks, data, _encoded(events) if events else b""), len(data)
+            UpstreamDataEntry(now, self._recorder.current_call, data, _encoded(events) if events else b""), len(data)
         )
         return events
 

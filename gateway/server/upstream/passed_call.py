@@ -77,10 +77,10 @@ class PassedCall(HttpUpstreamCall):
         return self._backend.post(self._path, body, self._all_headers(), self._request.method)
 
     def _all_headers(self) -> dict[str, str]:
-        return {**self.headers, **(self._step.headers if self._step else {})}
+        return {**self.headers, **(self._trace_step.headers if self._trace_step else {})}
 
     async def _send_piece(self, post: PendingPost, piece: bytes) -> None:
         data = piece if self._request.length is not None else b"%x\r\n%b\r\n" % (len(piece), piece)
-        if not await post.response.send(data, self._times.idle):
-            idle = f"{self._times.idle:g} s (timeouts.idle)"
-            raise self._named(UpstreamTimeout(f"The backend read nothing of the request's body for {idle}."))
+        if not await post.response.send(data, self._timeouts.idle):
+            idle = f"{self._timeouts.idle:g} s (timeouts.idle)"
+            raise self._record_and_name(UpstreamTimeout(f"The backend read nothing of the request's body for {idle}."))

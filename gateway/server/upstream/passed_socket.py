@@ -78,27 +78,29 @@ class PassedSocket(HttpUpstreamCall):
         """
         if not self._slot.is_acquired:
             await self._acquire_slot(inf)
-        if self._line:
-            self._line.slot_acquired()
+        if self._recorder:
+            self._recorder.slot_acquired()
         self._socket = await self._opened(subprotocols)
-        if self._step:
-            self._step.status = 101
-        if self._line:
-            self._line.answered("", None)
+        if self._trace_step:
+            self._trace_step.status = 101
+        if self._recorder:
+            self._recorder.answered("", None)
         return self._socket.subprotocol
 
     async def _opened(self, subprotocols: Sequence[str]) -> ClientConnection:
         try:
-            async with asyncio.timeout_at(None if self._limit == inf else self._limit):
+            async with asyncio.timeout_at(None if self._deadline == inf else self._deadline):
                 return await self._handshake(subprotocols)
         except TimeoutError:
-            raise self._named(self._timeout()) from None
+            raise self._record_and_name(self._timeout()) from None
         except InvalidStatus as error:
             self._reject(error)
         except InvalidHandshake:
-            raise self._named(UpstreamInvalid("The backend did not answer the handshake of a WebSocket.")) from None
+            raise self._record_and_name(
+                UpstreamInvalid("The backend did not answer the handshake of a WebSocket.")
+            ) from None
         except UpstreamError as error:
-            raise self._named(error) from None
+            raise self._record_and_name(error) from None
 
     async def send(self, data: bytes, *, text: bool) -> None:
         """Send a message; wait while the backend does not read.  Drop it if the backend has closed."""
@@ -125,8 +127,8 @@ class PassedSocket(HttpUpstreamCall):
     def close(self) -> None:
         """Release the slot and the connection."""
         super().close()
-        if self._line:
-            self._line.read(b"")
+        if self._recorder:
+            self._recorder.read(b"")
         if self._socket:
             self._socket.transport.abort()
 
@@ -137,7 +139,7 @@ class PassedSocket(HttpUpstreamCall):
         made = _Handshake(
             f"ws{settings.root.removeprefix('http')}{settings.path_of(self._path)}",
             subprotocols=[Subprotocol(one) for one in subprotocols] or None,
-            additional_headers={**auth_headers(settings), **(self._step.headers if self._step else {})},
+            additional_headers={**auth_headers(settings), **(self._trace_step.headers if self._trace_step else {})},
             user_agent_header=None,
             compression=None,
             proxy=None,
@@ -154,16 +156,18 @@ class PassedSocket(HttpUpstreamCall):
     def _reject(self, error: InvalidStatus) -> Never:
         """Raise the error of another status than that of an upgrade."""
         response = error.response
-        if self._step:
-            self._step.status = response.status_code
+        if self._trace_step:
+            self._trace_step.status = response.status_code
         headers = {name.lower(): value for name, value in response.headers.raw_items()}
-        raise self._refused(response.status_code, headers, bytes(response.body), None) from None
+        raise self._record_refusal(response.status_code, headers, bytes(response.body), None) from None
 
     def _fail(self, error: ConnectionClosed) -> Never:
         """Raise the error of a connection that has no close of the backend."""
         reason = error.sent.reason if error.sent else ""
         lost = UpstreamInvalid(f"The backend broke the rules of a WebSocket: {reason}.") if reason else None
-        raise self._named(lost or ConnectionLost("The backend closed the connection without a close.")) from None
+        raise self._record_and_name(
+            lost or ConnectionLost("The backend closed the connection without a close.")
+        ) from None
 
 
 def _unused(content_type: str) -> None:

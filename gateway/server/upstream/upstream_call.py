@@ -75,7 +75,7 @@ class HttpUpstreamCall:
         identity: QueueIdentity = _NOBODY,
         record: RequestRecord | None = None,
     ) -> None:
-        self._backend, self._times, self._answered = backend, backend.timeouts, answered
+        self._backend, self._timeouts, self._answered = backend, backend.timeouts, answered
         self._clock = asyncio.get_running_loop().time
         now = self._clock()
         self._slot = Slot(backend.limiter, identity, now)
@@ -83,8 +83,10 @@ class HttpUpstreamCall:
         self._callback: DataCallback | None = None
         self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
-        self._line = record.recorder.record_call(backend.name, self._path, body) if record and record.recorder else None
-        self._step = record.trace.attempt(backend.settings, self._path) if record and record.trace else None
+        self._recorder = (
+            record.recorder.record_call(backend.name, self._path, body) if record and record.recorder else None
+        )
+        self._trace_step = record.trace.attempt(backend.settings, self._path) if record and record.trace else None
         self._post: PendingPost | None = None  # once a slot is acquired
         self._record = record
 
@@ -94,8 +96,8 @@ class HttpUpstreamCall:
         Raises UpstreamUnavailable without a slot, UpstreamTimeout, UpstreamFailed for an error status, or another
         UpstreamError.
         """
-        if self._response and seconds < self._limit - self._clock():
-            self._callback, self._silence = callback, seconds
+        if self._response and seconds < self._deadline - self._clock():
+            self._callback, self._ready_seconds = callback, seconds
             return self._response.ready(seconds, self._on_data if callback else None)
         return self._wait_slot_and_data(seconds)
 
@@ -103,7 +105,7 @@ class HttpUpstreamCall:
         until = self._clock() + seconds
         if not (self._slot.is_acquired or await self._acquire_slot(seconds)):
             return False
-        limit = self._limit
+        limit = self._deadline
         post = self._post = self._post or self._send()
         try:
             while not self._is_readable(post):
@@ -116,7 +118,7 @@ class HttpUpstreamCall:
         except UpstreamFailed:
             raise  # its outcome is reported already
         except UpstreamError as error:
-            raise self._named(error) from None
+            raise self._record_and_name(error) from None
         return True
 
     def read(self) -> bytes:
@@ -125,17 +127,17 @@ class HttpUpstreamCall:
         try:
             data = self._response.take()
         except UpstreamError as error:
-            raise self._named(error) from None
-        self._limit = min(self._clock() + self._times.idle, self._last)
-        line = self._line
-        if line and (line.recorder.speaks != line.call or not data):
-            line.read(data)
+            raise self._record_and_name(error) from None
+        self._deadline = min(self._clock() + self._timeouts.idle, self._total_deadline)
+        recorder = self._recorder
+        if recorder and (recorder.request_recorder.current_call != recorder.call or not data):
+            recorder.read(data)
         return data
 
     @property
     def over(self) -> bool:
         """True if all data was read; always False while the call is recorded, as the recorder needs the last `read`."""
-        return not self._line and self._response is not None and self._response.over
+        return not self._recorder and self._response is not None and self._response.over
 
     def report_outcome(self, problem: Problem | None) -> None:
         """Report a problem of the server as a failure, all else as a success."""
@@ -148,9 +150,9 @@ class HttpUpstreamCall:
         """Release the slot and the connection.  The connection is closed unless the response is complete."""
         self._slot.release()
         self._callback = None
-        if self._step:
-            self._step.end()
-            self._step = None
+        if self._trace_step:
+            self._trace_step.end()
+            self._trace_step = None
         if self._post:
             self._post.close()
 
@@ -159,16 +161,20 @@ class HttpUpstreamCall:
 
         Return DECLINED if a task has to take it: to record the first data of a call, or to enforce the total timeout.
         """
-        now, line = self._clock(), self._line
-        if not self._callback or now + self._silence >= self._last or (line and line.recorder.speaks != line.call):
+        now, recorder = self._clock(), self._recorder
+        if (
+            not self._callback
+            or now + self._ready_seconds >= self._total_deadline
+            or (recorder and recorder.request_recorder.current_call != recorder.call)
+        ):
             return DECLINED
         outcome = self._callback(data)
         if outcome is not DECLINED:
-            limit, last = now + self._times.idle, self._last
-            self._limit = limit if limit < last else last
+            limit, last = now + self._timeouts.idle, self._total_deadline
+            self._deadline = limit if limit < last else last
         return outcome
 
-    def _named(self, error: UpstreamError) -> UpstreamError:
+    def _record_and_name(self, error: UpstreamError) -> UpstreamError:
         """Record a failure, and return it with the name of the backend.  Clients do not learn its address."""
         problem, name = error.problem, f"Backend '{self._backend.name}'"
         error.problem = replace(problem, message=problem.message.replace("The backend", name, 1))
@@ -178,8 +184,8 @@ class HttpUpstreamCall:
     def _record_failure(self, problem: Problem) -> None:
         self._slot.record_failure()
         self._backend.failed(problem)
-        if self._step:
-            self._step.error = problem.code
+        if self._trace_step:
+            self._trace_step.error = problem.code
 
     async def _acquire_slot(self, seconds: float) -> bool:
         taken = await self._slot.wait(seconds)
@@ -188,16 +194,16 @@ class HttpUpstreamCall:
 
     def _timeout(self) -> UpstreamTimeout:
         """Return the error of the deadline that has passed."""
-        name, times = self._backend.name, self._times
-        if self._limit == self._last:
+        name, times = self._backend.name, self._timeouts
+        if self._deadline == self._total_deadline:
             return UpstreamTimeout(f"Backend '{name}' was not done after {times.total:g} s (timeouts.total).")
-        key = "first_byte" if self._limit == self._first else "idle"
+        key = "first_byte" if self._deadline == self._first_byte_deadline else "idle"
         return UpstreamTimeout(f"Backend '{name}' sent nothing for {getattr(times, key):g} s (timeouts.{key}).")
 
     def _start_deadlines(self, now: float) -> None:
         """Start the timeouts for the first byte and for the whole response."""
-        self._last = now + self._times.total
-        self._limit = self._first = min(now + self._times.first_byte, self._last)
+        self._total_deadline = now + self._timeouts.total
+        self._deadline = self._first_byte_deadline = min(now + self._timeouts.first_byte, self._total_deadline)
 
     def _is_readable(self, post: PendingPost) -> bool:
         """Return True if there is data, or a response whose headers announce an error."""
@@ -206,15 +212,15 @@ class HttpUpstreamCall:
         if not post.headers_received():
             return False
         response = post.response
-        if self._step:
-            self._step.status = response.status
+        if self._trace_step:
+            self._trace_step.status = response.status
         if response.status != 200:
             return True
         if post.repeated and self._record:
             self._record.ledger.add("repaired", "connection")
         self._response, type = response, response.content_type
-        if self._line:
-            self._line.answered(type, self._since_connected(response))
+        if self._recorder:
+            self._recorder.answered(type, self._since_connected(response))
         self._answered(type)
         return response.is_readable
 
@@ -223,9 +229,9 @@ class HttpUpstreamCall:
         return None if response.connected_at is None else self._clock() - response.connected_at
 
     def _send(self) -> PendingPost:
-        if self._line:
-            self._line.slot_acquired()
-        headers = {**self.headers, **self._step.headers} if self._step else self.headers
+        if self._recorder:
+            self._recorder.slot_acquired()
+        headers = {**self.headers, **self._trace_step.headers} if self._trace_step else self.headers
         return self._backend.post(self._path, self._body, headers)
 
     async def _read_error(self, response: UpstreamResponse) -> None:
@@ -237,22 +243,22 @@ class HttpUpstreamCall:
                 body += data
         encoding = response.headers.get("content-encoding", "").lower()  # a proxy compresses errors of its own
         body = decode_beginning(body, encoding, _REFUSAL_LIMIT)
-        raise self._refused(response.status, response.headers, body, self._since_connected(response))
+        raise self._record_refusal(response.status, response.headers, body, self._since_connected(response))
 
-    def _refused(
+    def _record_refusal(
         self, status: int, headers: Mapping[str, str], body: bytes, since_connected: float | None
     ) -> UpstreamFailed:
         """Record an error response, and return its error."""
-        if self._line:
-            self._line.record_error(status, headers, body, since_connected)
+        if self._recorder:
+            self._recorder.record_error(status, headers, body, since_connected)
         body = self._backend.mask_key(body)
         problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body))
         wait = error_mapping.stated_wait(headers, time.time())
         if problem.code == "model_not_found":
             self._backend.doubt_list()
         self._backend.failed(problem)
-        if self._step:
-            self._step.error = problem.code
+        if self._trace_step:
+            self._trace_step.error = problem.code
         self._slot.record_status(status, wait, clients_fault=problem.status < 500)
         if problem.status >= 500:
             name, id = self._backend.name, self._record.id if self._record else ""
