@@ -62,7 +62,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     counter: the endpoint that counts tokens; None without one.
     counts_one: with `n` > 1 the usage covers one choice only, except in a stream of a chat completion.
     takes_openings: the server may remove the opening tag of reasoning and keep the closing one.
-    chances_whole: with tools the server returns log-probabilities only in a whole response and refuses to stream them.
+    logprobs_only_whole: with tools the server streams no log-probabilities, but returns them in a whole response.
     lists: the server accepts lists of parts, also in the output of tools.
     parts: the types of message parts that the server accepts besides text, each with its rule.
     fetches: the server accepts the URL of an image as well as the image itself.
@@ -87,7 +87,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     counter: TokenCounter | None = None
     counts_one: bool = False
     takes_openings: bool = False
-    chances_whole: bool = False
+    logprobs_only_whole: bool = False
     lists: bool = False
     parts: Mapping[str, FieldRule] = _AS_THE_API
     fetches: bool = False

@@ -200,7 +200,7 @@ class OllamaDecoder(Chunks):
     """
 
     # No repeats: each line has its own timestamp.
-    _template: RepeatedChunkDecoder = field(default_factory=lambda: RepeatedChunkDecoder(0))
+    _repeats: RepeatedChunkDecoder = field(default_factory=lambda: RepeatedChunkDecoder(0))
     _calls: int = 0
 
     def _decoded(self, payload: bytes) -> list[Event]:
@@ -225,7 +225,7 @@ class OllamaDecoder(Chunks):
         prompt, written = count_value(line.prompt_eval_count), count_value(line.eval_count)
         if prompt:
             return wire.WireUsage(prompt_tokens=prompt, completion_tokens=written)
-        self.written = written
+        self.completion_tokens = written
         return None
 
 

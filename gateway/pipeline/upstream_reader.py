@@ -114,7 +114,7 @@ class UpstreamReader:
             return self._decode_body(self._body.close())
         events = self._remaining(self._frames)
         if self._decoder.empty:  # there was nothing, or only an end mark
-            return events + self._flush_filters(self._normaliser.fail(self._decoder.nothing))
+            return events + self._flush_filters(self._normaliser.fail(self._decoder.no_choice_problem))
         if self.done or self._normaliser.has_finished():
             return events + self._flush_filters(self._close_normalizer())
         return events + self._flush_filters(self._normaliser.fail(_LOST))
@@ -152,7 +152,7 @@ class UpstreamReader:
         decoder = self._decoder
         return decoder.counted or Usage(
             estimate_tokens_from_characters(self._prompt_size()),
-            decoder.written or estimate_tokens_from_characters(decoder.decoded_characters),
+            decoder.completion_tokens or estimate_tokens_from_characters(decoder.decoded_characters),
         )
 
     def _begin_body(self, piece: bytes) -> list[Event]:
@@ -181,7 +181,7 @@ class UpstreamReader:
                 return made
         events = [event for one in made for event in self._normalize(one)]
         if self._normaliser.is_empty:
-            return events + self._flush_filters(self._normaliser.fail(self._decoder.nothing))
+            return events + self._flush_filters(self._normaliser.fail(self._decoder.no_choice_problem))
         return events + self._flush_filters(self._close_normalizer())
 
     def _remaining(self, frames: FrameDecoder) -> list[Event]:
@@ -203,7 +203,7 @@ class UpstreamReader:
             return last
         if not self._normaliser.has_finished(self._decoder.n):
             self._ledger.add("unenforced", "n")
-        if self._decoder.unlikely and not any(entry.endswith(":logprobs") for entry in self._ledger.entries()):
+        if self._decoder.lacks_logprobs and not any(entry.endswith(":logprobs") for entry in self._ledger.entries()):
             self._ledger.add("unenforced", "logprobs")
         return (*last, *self._estimate_usage())
 

@@ -70,8 +70,8 @@ def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
     decoder = ChatDecoder(Warnings(), n)
     for shape, word in chunks:
         alone, data = deepcopy(decoder), shape(word)
-        alone._template = RepeatedChunkDecoder()
-        alone._template.decoded_characters = decoder._template.decoded_characters
+        alone._repeats = RepeatedChunkDecoder()
+        alone._repeats.decoded_characters = decoder._repeats.decoded_characters
         assert decoder.decode(data) == alone.decode(data)
         assert decoder.decoded_characters == alone.decoded_characters
 
@@ -182,7 +182,7 @@ def test_chunk_of_a_known_form_is_read_without_decoding():
     assert decoder.decoded_characters == len("onetwodrei é")
 
 
-def test_chunk_text_with_an_unescaped_quote_is_not_read_by_the_template():
+def test_chunk_text_with_an_unescaped_quote_is_not_read_by_the_repeat_decoder():
     """The text `","` without escapes would be two strings."""
     decoder = ChatDecoder(Warnings())
     decoder.decode(payload({"content": "first"}))
@@ -200,7 +200,7 @@ def test_decoder_is_settled_if_a_template_is_known_or_given_up():
     assert decoder.repeats_settled
     decoder.decode(payload({"refusal": "word"}))
     assert not decoder.repeats_settled
-    for _ in range(repeat_decoder._MAX_LESSONS):
+    for _ in range(repeat_decoder._MAX_UNUSED_FORMS):
         assert not ChatDecoder(Warnings()).repeats_settled
         decoder.decode(payload({"content": "word"}))
         decoder.decode(payload({"refusal": "word"}))

@@ -87,8 +87,8 @@ class MessageDecoder(ChatDecoder):
     _counts: MessageCounts = field(default_factory=MessageCounts)
     _stated: dict[str, Any] = field(default_factory=dict)  # the members of the usage so far
 
-    form: ClassVar[str] = "message"
-    nothing: ClassVar[Problem] = _NO_MESSAGE
+    payload_name: ClassVar[str] = "message"
+    no_choice_problem: ClassVar[Problem] = _NO_MESSAGE
 
     @property
     def estimates_reasoning(self) -> bool:
@@ -97,12 +97,12 @@ class MessageDecoder(ChatDecoder):
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """Decode deltas from `at` on that differ from a known one only in their text, see ChatDecoder."""
-        return self._template.run(data, at, _FRAMES, self._alone)
+        return self._repeats.run(data, at, _FRAMES, self._decode_alone)
 
     def _remember(self, known: Sequence[Event]) -> None:
         """Keep no text, as a signature covers its own block."""
 
-    def _alone(self, payload: bytes) -> list[Event]:
+    def _decode_alone(self, payload: bytes) -> list[Event]:
         """Decode a delta by itself, without a change of state."""
         try:
             event = _decode(payload)
@@ -121,7 +121,9 @@ class MessageDecoder(ChatDecoder):
         try:
             return arm(self, event, payload) if arm else []
         except (DecodeError, RecursionError) as problem:  # of a block, which is decoded apart
-            return [Failure(Problem(502, f"The backend sent an invalid {self.form}: {problem}.", "upstream_error"))]
+            return [
+                Failure(Problem(502, f"The backend sent an invalid {self.payload_name}: {problem}.", "upstream_error"))
+            ]
 
     # events of a stream
 

@@ -156,7 +156,7 @@ def _literal(value: object) -> str:
     return f'"{quoted}" space'
 
 
-def _chances(wanted: object, request: Request) -> Mapping[str, Any]:
+def _logprobs(wanted: object, request: Request) -> Mapping[str, Any]:
     """Request one candidate if the client sets no `top_logprobs`, as the server's default is 20."""
     alone = wanted is True and "top_logprobs" not in request.rest
     return {"logprobs": wanted, **({"top_logprobs": 1} if alone else {})}
@@ -208,7 +208,7 @@ KIND = Kind(
     fields=MappingProxyType(
         {
             **LOCAL,
-            "logprobs": TranslatedRule("with tools, the response is requested unstreamed", _chances),
+            "logprobs": TranslatedRule("with tools, the response is requested unstreamed", _logprobs),
             "max_completion_tokens": RenamedRule("max_tokens"),
             "response_format": FORMAT,
             "reasoning_effort": TranslatedRule("`none` also turns off the template's switch", _with_switch),
@@ -240,7 +240,7 @@ KIND = Kind(
     echoes=True,
     counter=TokenCounter("/v1/chat/completions/input_tokens", "input_tokens"),
     counts_one=True,
-    chances_whole=True,
+    logprobs_only_whole=True,
     parts=parts_passed("image_url", "input_audio", "input_video", "video_url"),
     program="`llama-server`",
 )  # fmt: skip

@@ -69,9 +69,9 @@ class ChatDecoder:
 
     n: the number of choices in the request.  The decoder drops further ones.  A single choice always has index 0.
     _wanted: the members beyond the API that the client requested.
-    _tops: the number of alternatives per token that the client requested; None to keep all.
+    _top_limit: the number of alternatives per token that the client requested; None to keep all.
     _passed: the last value of each member that chunks repeat, by choice and name.
-    written: the tokens of the response, if the backend counts only these.
+    completion_tokens: the tokens of the response, if the backend counts only these.
     counted: the usage that the backend has stated so far.
     done: the backend has announced the end of the response.
     """
@@ -79,10 +79,10 @@ class ChatDecoder:
     _ledger: Warnings
     n: int = 1
     _wanted: Set[str] = frozenset()
-    _tops: int | None = None
-    _places: dict[int, int | None] = field(default_factory=dict)  # the backend's index → ours
+    _top_limit: int | None = None
+    _choice_indexes: dict[int, int | None] = field(default_factory=dict)  # the backend's index → ours, None: too many
     _total: UsageTotal = field(default_factory=UsageTotal)
-    _template: RepeatedChunkDecoder = field(default_factory=RepeatedChunkDecoder)
+    _repeats: RepeatedChunkDecoder = field(default_factory=RepeatedChunkDecoder)
     _unsigned: dict[int, list[str]] = field(default_factory=dict)  # by choice: the reasoning since its last signature
     _passed: dict[tuple[int | None, str], bytes] = field(default_factory=dict)
     _met: set[int] = field(default_factory=set)  # choices with a message so far, even an empty one
@@ -92,27 +92,27 @@ class ChatDecoder:
     _halves: Halves | None = None
     _contents: Contents | None = None  # set once there is reasoning
     _decoded_size: int = 0
-    _texted: bool = False
-    _likely: bool = False  # some text had log-probabilities
-    written: int = 0
+    _has_text: bool = False
+    _has_logprobs: bool = False  # some text had log-probabilities
+    completion_tokens: int = 0
     counted: Usage | None = None
     done: bool = False
 
-    form: ClassVar[str] = "chat completion"  # what the payloads are, in errors
-    nothing: ClassVar[Problem] = NO_CHOICE  # of a response without any choice
+    payload_name: ClassVar[str] = "chat completion"  # what the payloads are, in errors
+    no_choice_problem: ClassVar[Problem] = NO_CHOICE  # of a response without any choice
 
     @property
     def decoded_characters(self) -> int:
         """The characters of text, reasoning and arguments so far."""
         arguments = self._tool_calls.decoded_characters if self._tool_calls else 0
-        return self._decoded_size + self._template.decoded_characters + arguments
+        return self._decoded_size + self._repeats.decoded_characters + arguments
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """Decode the payloads from `at` on that differ from a known one only in their text.
 
         Returns their events, and the position where the run ends: `at` if it is empty.
         """
-        events, until = self._template.run(data, at, around, self._alone)
+        events, until = self._repeats.run(data, at, around, self._decode_alone)
         if self._unsigned:
             self._remember(events)
         return events, until
@@ -120,12 +120,12 @@ class ChatDecoder:
     @property
     def repeated_event(self) -> Event | None:
         """The event of the last chunk without its text; None until its form is known."""
-        return self._template.event_shape
+        return self._repeats.repeated_event
 
     def single_chunk_decoder(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
         """Return a decoder of one chunk of the known form; it returns None for other data and above `most` bytes."""
-        read = self._template.decode_one(most)
-        if not isinstance(self._template.event_shape, ReasoningDelta):
+        read = self._repeats.decode_one(most)
+        if not isinstance(self._repeats.repeated_event, ReasoningDelta):
             return read
 
         def read_one(data: bytes) -> Sequence[Event] | None:
@@ -141,9 +141,9 @@ class ChatDecoder:
         return True
 
     @property
-    def unlikely(self) -> bool:
+    def lacks_logprobs(self) -> bool:
         """Return True if the client requested log-probabilities, and text came without any."""
-        return self._tops is not None and self._texted and not self._likely
+        return self._top_limit is not None and self._has_text and not self._has_logprobs
 
     @property
     def empty(self) -> bool:
@@ -153,16 +153,16 @@ class ChatDecoder:
     @property
     def repeats_settled(self) -> bool:
         """Return True if the next payload cannot continue a run of the known form."""
-        return self._template.is_settled
+        return self._repeats.is_settled
 
     def decode(self, payload: bytes) -> list[Event]:
         """Return the events of a payload; an unreadable one is a Failure."""
-        if known := self._template.event(payload, self._alone):
+        if known := self._repeats.event(payload, self._decode_alone):
             self._remember([known])
             return [known]
         events = self.decode_whole(payload)
         if not self.done:
-            self._template.train(payload, events)
+            self._repeats.train(payload, events)
         return events
 
     def decode_whole(self, payload: bytes) -> list[Event]:
@@ -192,7 +192,7 @@ class ChatDecoder:
             try:
                 return decode(self._halves.mended(payload))
             except (DecodeError, RecursionError) as problem:
-                message = f"The backend sent an invalid {self.form}: {problem}."
+                message = f"The backend sent an invalid {self.payload_name}: {problem}."
                 return Failure(Problem(502, message, "upstream_error"))
 
     def _remember(self, known: Sequence[Event]) -> None:
@@ -202,9 +202,10 @@ class ChatDecoder:
                 return  # all events have the same type
             self._unsigned[event.choice].append(event.text)
 
-    def _alone(self, payload: bytes) -> list[Event]:
+    def _decode_alone(self, payload: bytes) -> list[Event]:
         """Decode a payload by itself, without a change of state."""
-        return ChatDecoder(Warnings(), self.n, self._wanted, self._tops, _passed={**self._passed})._decoded(payload)
+        fresh = ChatDecoder(Warnings(), self.n, self._wanted, self._top_limit, _passed={**self._passed})
+        return fresh._decoded(payload)
 
     def _decoded(self, payload: bytes) -> list[Event]:
         if payload == b"null":  # llama.cpp begins with it if there are several prompts
@@ -244,7 +245,7 @@ class ChatDecoder:
         return out
 
     def _choice(self, place: int, choice: wire.WireChoice, members: tuple[Members, Members], out: list[Event]) -> None:
-        if (index := self._place(place if choice.index is None else choice.index)) is None:
+        if (index := self._choice_index(place if choice.index is None else choice.index)) is None:
             return
         last = self._before(index, members, out, ended=bool(choice.finish_reason)) if any(members) else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):
@@ -297,14 +298,14 @@ class ChatDecoder:
                 self._passed[index, name] = data
                 out.append(ExtraField(index, name, passable_value(value), asked=name in self._wanted))
 
-    def _place(self, number: wire.LenientNumber) -> int | None:
-        index = count_value(number)
-        if index not in self._places:
-            place = 0 if self.n == 1 and not self._places else index
-            self._places[index] = place if place < self.n else None
-            if place >= self.n:
+    def _choice_index(self, number: wire.LenientNumber) -> int | None:
+        theirs = count_value(number)
+        if theirs not in self._choice_indexes:
+            index = 0 if self.n == 1 and not self._choice_indexes else theirs
+            self._choice_indexes[theirs] = index if index < self.n else None
+            if index >= self.n:
                 self._ledger.add("dropped", "choices")
-        return self._places[index]
+        return self._choice_indexes[theirs]
 
     def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
         """Add the usage before all other events, so that a client that wants usage in every chunk gets the newest."""
@@ -312,14 +313,14 @@ class ChatDecoder:
             self.counted = self._total.add(usage, alone=self.n > 1 and not chunk.choices)
             out.append(self.counted)
 
-    def _message(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
+    def _message(self, index: int, message: wire.WireMessage, logprobs: object, out: list[Event]) -> None:
         if message.reasoning_details and not are_text_only(message.reasoning_details):
             out.append(ExtraField(index, "reasoning_details", Raw(json.encode(message.reasoning_details)), inside=True))
         if message.content and self._tool_calls:
             self._tool_calls.end_custom(index, out)
-        self._text_and_reasoning(index, message, chances, out)
+        self._text_and_reasoning(index, message, logprobs, out)
         if message.refusal:
-            found = read_logprobs(chances, message.refusal, self._tops).get("refusal", ())
+            found = read_logprobs(logprobs, message.refusal, self._top_limit).get("refusal", ())
             out.append(RefusalDelta(index, message.refusal, found))
         if message.annotations:
             out += [Annotation(index, passable_value(remark)) for remark in message.annotations]
@@ -329,14 +330,14 @@ class ChatDecoder:
             self._tool_calls = self._tool_calls or ToolCallDecoder(self._ledger)
             self._tool_calls.decode(index, message, out)
 
-    def _text_and_reasoning(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
+    def _text_and_reasoning(self, index: int, message: wire.WireMessage, logprobs: object, out: list[Event]) -> None:
         """Add the text and reasoning of a message.
 
         Log-probabilities without text go first, as they may belong to the reasoning or the call in the same message.
         """
         content = message.content
-        if not content and chances is not None:
-            self._text(index, "", chances, out)
+        if not content and logprobs is not None:
+            self._text(index, "", logprobs, out)
         thought = message.reasoning_content or message.reasoning or message.reasoning_text or message.thinking
         if not thought and message.reasoning_details:
             thought = text_of_details(message.reasoning_details)
@@ -347,8 +348,8 @@ class ChatDecoder:
         if isinstance(content, list):
             self._parts(index, content, out)
             content = ""
-        if content or (chances is not None and message.content):
-            self._text(index, content or "", chances, out)
+        if content or (logprobs is not None and message.content):
+            self._text(index, content or "", logprobs, out)
 
     def _signed(self, index: int, thought: str, signed: list[SignedBlock], out: list[Event]) -> None:
         """Add the reasoning of signed blocks.  The reasoning field may repeat it, whole or in pieces."""
@@ -373,12 +374,11 @@ class ChatDecoder:
         else:
             self._unsigned.setdefault(index, []).append(text)
 
-    def _text(self, index: int, text: str, chances: object, out: list[Event]) -> None:
+    def _text(self, index: int, text: str, logprobs: object, out: list[Event]) -> None:
         self._decoded_size += len(text)
-        found = read_logprobs(chances, text, self._tops).get("content", ()) if chances is not None else ()
+        found = read_logprobs(logprobs, text, self._top_limit).get("content", ()) if logprobs is not None else ()
         if text or found:
-            self._texted = True
-            self._likely = self._likely or bool(found)
+            self._has_text, self._has_logprobs = True, self._has_logprobs or bool(found)
             out.append(TextDelta(index, text, found))
 
     def _parts(self, index: int, parts: list[Raw], out: list[Event]) -> None:

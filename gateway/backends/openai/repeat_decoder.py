@@ -15,7 +15,7 @@ _string = json.Decoder(str).decode
 _list = json.Decoder(list[str]).decode
 _quoted = b'"%b"'.__mod__
 _PROBE = "\x00 another text"
-_MAX_LESSONS = 32
+_MAX_UNUSED_FORMS = 32
 _BACKSLASH = ord("\\")
 _WINDOW = 16 << 10  # bytes per step; a run that ends early costs a second pass over one step only
 
@@ -39,15 +39,15 @@ class RepeatedChunkDecoder(Struct, eq=False):
 
     A form is proven before its first use, as many are never used: `decode` decodes a payload without a change of state.
 
-    _max_lessons: the number of forms to learn without a use before learning stops.
+    _max_unused_forms: the number of forms to learn without a use before learning stops.
     _before, _after: the bytes of a payload around the string with its quotes.
     _between: the bytes between two texts, `_closed` and `_opened`.
-    _lessons: the number of forms since the last use.
+    _unused_forms: the number of forms since the last use.
     decoded_characters: the characters of the texts of all events.
     """
 
-    _max_lessons: int = _MAX_LESSONS
-    _lessons: int = 0
+    _max_unused_forms: int = _MAX_UNUSED_FORMS
+    _unused_forms: int = 0
     _event: Callable[[str], RepeatableEvent] | None = None
     _between: bytes = b""
     _proven: bool = False
@@ -66,7 +66,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
     @property
     def is_settled(self) -> bool:
         """Return True if a form is known, or if learning has stopped."""
-        return self._event is not None or self._lessons == self._max_lessons
+        return self._event is not None or self._unused_forms == self._max_unused_forms
 
     def event(self, payload: bytes, decode: Decode) -> RepeatableEvent | None:
         """Return the event of a payload; None if it has another form or no text."""
@@ -78,12 +78,12 @@ class RepeatedChunkDecoder(Struct, eq=False):
             text = _string(payload[self._begins : self._ends])
         except (DecodeError, UnicodeDecodeError):
             return None
-        self._lessons = 0
+        self._unused_forms = 0
         self.decoded_characters += len(text)
         return self._event(text) if text else None
 
     @property
-    def event_shape(self) -> RepeatableEvent | None:
+    def repeated_event(self) -> RepeatableEvent | None:
         """An event of the known form, without its text; None until a run of this form has been looked for."""
         return self._event("") if self._event and self._proven and self._between else None
 
@@ -132,7 +132,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         """Return the events with these texts; an empty text makes none."""
         assert self._event
         if texts:
-            self._lessons = 0
+            self._unused_forms = 0
         self.decoded_characters += sum(map(len, texts))
         return [*map(self._event, filter(None, texts))]
 
@@ -163,12 +163,12 @@ class RepeatedChunkDecoder(Struct, eq=False):
     def train(self, payload: bytes, events: list[Event]) -> None:
         """Learn the form of a payload that was decoded to these events."""
         self._event = None
-        if len(events) != 1 or self._lessons == self._max_lessons:
+        if len(events) != 1 or self._unused_forms == self._max_unused_forms:
             return
         found = _form(events[0])
         if not found:
             return
-        self._lessons += 1
+        self._unused_forms += 1
         event, text = found
         before, _, after = payload.partition(json.encode(text))
         if after:

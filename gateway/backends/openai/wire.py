@@ -47,11 +47,11 @@ def _entry(data: Mapping[str, Any], most: int | None) -> Logprob:
 
 def _columns(tokens: list[Any], data: Mapping[object, Any], most: int | None) -> tuple[Logprob, ...]:
     """Read the form of legacy completions: one list per property."""
-    chances, tops = (_list(data.get(name)) for name in ("token_logprobs", "top_logprobs"))
+    values, tops = (_list(data.get(name)) for name in ("token_logprobs", "top_logprobs"))
     return tuple(
         Logprob(
             str(token),
-            _number(chances[i] if i < len(chances) else None),
+            _number(values[i] if i < len(values) else None),
             _bytes(str(token)),
             tuple(_candidates(tops[i] if i < len(tops) else None)[:most]),
         )

@@ -177,7 +177,7 @@ def _build_chat_round(
     request = (
         fit_prefill(request, target.kind, ledger) if known.continues_messages else without_prefill(request, ledger)
     )
-    if request.stream and target.kind.chances_whole:
+    if request.stream and target.kind.logprobs_only_whole:
         request = _tellable(request, target, ledger)
     body = route.backend.dialect.body(request, target, schema.KNOWN, ledger)
     taken = past_tool_calls.past_call_ids(original, request) if called else _NONE
