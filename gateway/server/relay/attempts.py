@@ -1,16 +1,12 @@
-"""Make the upstream calls of one response: a call for each round, and further attempts after failures.
-
-A hedged call is two calls as one: a second backend is called if the first is slow, and the first response counts.
-"""
+"""Make the upstream calls of one response: a call for each round, and further attempts after failures."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from math import inf
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, json
 from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 
@@ -25,6 +21,7 @@ from gateway.server.observability.request_record import StreamTiming, record_of
 from gateway.server.observability.request_recorder import RecordedPipeline, record_rounds
 from gateway.server.relay import token_limit
 from gateway.server.relay.compaction_request import SummaryRequest
+from gateway.server.relay.hedged_call import HedgedCall, SecondCall
 from gateway.server.relay.model_request import CompactionPlan, ModelRequest
 from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy, Target
@@ -38,7 +35,7 @@ from gateway.server.relay.rounds import (
     strict_route,
 )
 from gateway.server.tools import ToolRoundCall, Toolset, Used
-from gateway.server.upstream import DataCallback, model_registry
+from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.upstream_call import DeferredCall, UpstreamCall
@@ -53,97 +50,6 @@ from gateway.warnings import WarningCode, Warnings
 _log = logging.getLogger("gateway")
 _TOO_LONG, _CHECKED = "context_length_exceeded", "short window"
 _SHORT = 8192  # tokens of an agent's prompt with its tools: a shorter context is too short for tools
-
-
-class HedgeCall(Struct, frozen=True):
-    """The second call.  won: awaited before its first data is read, once it has begun first."""
-
-    call: UpstreamCall
-    won: Callable[[], Awaitable[None]]
-
-
-class HedgedCall:
-    """Two calls as one.
-
-    other: makes the second call `seconds` after the first; returns None if there is no other backend.
-    The failure of one call does not matter while the other runs.
-    """
-
-    def __init__(self, first: UpstreamCall, seconds: float, other: Callable[[], Awaitable[HedgeCall | None]]) -> None:
-        self._clock = asyncio.get_running_loop().time
-        self._at, self._other = self._clock() + seconds, other
-        self._second: HedgeCall | None = None
-        self._speaker: UpstreamCall | None = None
-        self._waits: dict[asyncio.Future[bool], UpstreamCall] = {}
-        self._wait(first)
-
-    async def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> bool:
-        """Wait for data of the call that begins first; return False after `seconds`."""
-        until = self._clock() + seconds
-        while not self._speaker:
-            due = min(until, self._at)
-            left = None if due == inf else max(due - self._clock(), 0)
-            done, _ = await asyncio.wait(self._waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            for wait in done:
-                await self._handle_ready(wait)
-            if not done and due == self._at:
-                await self._begin()
-            elif not done:
-                return False
-        return await self._speaker.ready(until - self._clock(), callback)
-
-    def read(self) -> bytes:
-        """Return the data of the winner."""
-        assert self._speaker
-        return self._speaker.read()
-
-    @property
-    def over(self) -> bool:
-        """Return True if the winner has no more data."""
-        assert self._speaker
-        return self._speaker.over
-
-    def report_outcome(self, problem: Problem | None) -> None:
-        """Report the outcome of the winner."""
-        assert self._speaker
-        self._speaker.report_outcome(problem)
-
-    def close(self) -> None:
-        """Close both calls."""
-        self._drop()
-        if self._speaker:
-            self._speaker.close()
-
-    def _wait(self, call: UpstreamCall) -> None:
-        self._waits[asyncio.ensure_future(call.ready())] = call
-
-    async def _begin(self) -> None:
-        self._at = inf
-        if second := await self._other():
-            self._second = second
-            self._wait(second.call)
-
-    async def _handle_ready(self, wait: "asyncio.Future[bool]") -> None:
-        if self._speaker:
-            return  # both began at the same moment
-        call = self._waits.pop(wait)
-        try:
-            wait.result()
-        except GatewayError:
-            call.close()
-            if not self._waits:
-                raise
-            return
-        self._speaker = call
-        self._drop()
-        if self._second and call is self._second.call:
-            await self._second.won()
-
-    def _drop(self) -> None:
-        waits, self._waits = self._waits, {}
-        for wait, call in waits.items():
-            wait.cancel()
-            call.close()
 
 
 class Attempts:
@@ -265,7 +171,7 @@ class Attempts:
         self._pipeline.start()
         return self.next_call()
 
-    async def _hedge(self) -> HedgeCall | None:
+    async def _hedge(self) -> SecondCall | None:
         """Return a second call of the same round, at another backend; its warnings count only if it wins."""
         if not (target := self._targets.hedge()):
             return None
@@ -281,7 +187,7 @@ class Attempts:
             round = await self._build_round(target.route, Warnings())
         except ClientError:
             return None
-        return HedgeCall(round.make_call(None, types.append, self._targets.identity, self.record), won)
+        return SecondCall(round.make_call(None, types.append, self._targets.identity, self.record), won)
 
     async def _build_next_round(self, route: BackendRoute) -> None:
         """Build the next round, and report it to all observers."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.server.relay.attempts import HedgeCall, HedgedCall
+from gateway.server.relay.hedged_call import HedgedCall, SecondCall
 from support.app import problem
 from support.backends import fleet
 from support.sse import text_of
@@ -147,7 +147,7 @@ async def test_hedge_race_has_one_winner_if_both_backends_answer_at_once():
 
     async def other():
         asyncio.get_running_loop().call_soon(moment.set)
-        return HedgeCall(calls[1], won)
+        return SecondCall(calls[1], won)
 
     hedged = HedgedCall(calls[0], 0.01, other)
     assert await hedged.ready(5)
