@@ -46,8 +46,8 @@ from gateway.warnings import Warnings
 
 _NONE: frozenset[str] = frozenset()
 _LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # formats of models that write its end tokens
-_CHOSEN = FormatChoice("native", "a completed text is not parsed")
-_SENT = FormatChoice("native", "the backend speaks the client's API")
+_COMPLETION_FORMAT = FormatChoice("native", "a completed text is not parsed")
+_SENT_FORMAT = FormatChoice("native", "the backend speaks the client's API")
 
 
 async def build_round(original: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
@@ -73,14 +73,14 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
     chosen = await choose_format(route, request)
     if original.past and original.past.call_ids and past_tool_calls.has_own_ids(tool_call_id_form(route, chosen)):
         return await build_round(original.with_whole_past(), route, ledger, frame_bytes)
-    goes_on = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues_messages(
+    continues = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues_messages(
         route.upstream_model
     )
-    thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
-    known = _known(route, chosen, goes_on, thinks, frame_bytes)
-    parts = known, original, (request, filters), ledger
+    can_reason = route.backend.dialect.thinking.isdisjoint(request.rest) or await _can_reason(route)
+    context = _cached_context(route, chosen, continues, can_reason, frame_bytes)
+    parts = context, original, (request, filters), ledger
     round = await apart(_build_chat_round, *parts) if large else _build_chat_round(*parts)
-    return round if original.n == 1 else round.split_choices(original, partial(_anew, known, ledger))
+    return round if original.n == 1 else round.split_choices(original, partial(_rebuild_round, context, ledger))
 
 
 class RoundContext(Struct, frozen=True, dict=True):
@@ -122,10 +122,10 @@ class RoundContext(Struct, frozen=True, dict=True):
         return tool_call_id_form(self.route, self.chosen) == "nine"
 
     @cached_property
-    def context(self) -> ParseContext:
+    def parse_context(self) -> ParseContext:
         """Return the parser settings of a request without tools and without a prefill."""
-        how = self.chosen
-        return ParseContext({}, thought_open=how.thought_open, in_thought=how.in_thought, unopened=self.unopened)
+        chosen = self.chosen
+        return ParseContext({}, thought_open=chosen.thought_open, in_thought=chosen.in_thought, unopened=self.unopened)
 
     @cached_property
     def unopened(self) -> bool:
@@ -144,26 +144,28 @@ def _round_as_sent(request: Request, route: BackendRoute, ledger: Warnings, fram
     dialect = route.backend.dialect
     if not (dialect.sent_body and goes_as_sent(request, route)):
         return None
-    known = _known(route, _SENT, True, True, frame_bytes)
-    body = dialect.sent_body(request, known.target, ledger)
-    return UpstreamRound(route, request, [body], _SENT, dialect, _setting(request, known, _NONE, ledger), ())
+    context = _cached_context(route, _SENT_FORMAT, True, True, frame_bytes)
+    body = dialect.sent_body(request, context.target, ledger)
+    return UpstreamRound(
+        route, request, [body], _SENT_FORMAT, dialect, _parser_settings(request, context, _NONE, ledger), ()
+    )
 
 
-def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> RoundContext:
+def _cached_context(route: BackendRoute, *facts: *tuple[FormatChoice, bool, bool, int]) -> RoundContext:
     """Return the context of requests to a route, from a cache."""
-    known: RoundContext | None = route.cache.get(how)
-    return known or route.cache.setdefault(how, RoundContext(route, *how))
+    context: RoundContext | None = route.cache.get(facts)
+    return context or route.cache.setdefault(facts, RoundContext(route, *facts))
 
 
 def _build_chat_round(
-    known: RoundContext,
+    context: RoundContext,
     original: Request,
     translated: tuple[Request, list[EventFilter]],
     ledger: Warnings,
-    before: FailedOutput | None = None,
+    failed: FailedOutput | None = None,
 ) -> UpstreamRound:
-    """Build the round.  before: the result of an earlier attempt of the same request."""
-    route, chosen, target = known.route, known.chosen, known.target
+    """Build the round.  failed: the output of the attempt before, if it broke a policy."""
+    route, chosen, target = context.route, context.chosen, context.target
     request, filters = translated
     called = not (original.is_text_only or past_tool_calls.has_no_calls(original))
     if called:
@@ -171,89 +173,98 @@ def _build_chat_round(
     if target.prompted:
         request = prompted_tools.tools_to_prompt(request, ledger)
     may_demand = bool(original.tool_choice or original.rest)
-    how = _means(target, before) if may_demand and output_enforcement.is_enforced(original) else None
-    if how:
-        request = output_enforcement.enforce_output(request, target.kind, how, ledger)
+    means = _choose_means(target, failed) if may_demand and output_enforcement.is_enforced(original) else None
+    if means:
+        request = output_enforcement.enforce_output(request, target.kind, means, ledger)
     request = (
-        fit_prefill(request, target.kind, ledger) if known.continues_messages else without_prefill(request, ledger)
+        fit_prefill(request, target.kind, ledger) if context.continues_messages else without_prefill(request, ledger)
     )
     if request.stream and target.kind.logprobs_only_whole:
-        request = _tellable(request, target, ledger)
+        request = _unstreamed_for_logprobs(request, target, ledger)
     body = route.backend.dialect.body(request, target, schema.KNOWN, ledger)
     taken = past_tool_calls.past_call_ids(original, request) if called else _NONE
     if original.past:
         taken = original.past.call_ids | taken if taken else original.past.call_ids
-    setting = _setting(request, known, taken, ledger)
+    settings = _parser_settings(request, context, taken, ledger)
     if target.kind.keeps_stops:
         filters = [*stop_filters(request), *filters]
-    round = UpstreamRound(route, request, [body], chosen, route.backend.dialect, setting, filters)
-    promise = how and output_validation(
-        original, partial(_terms, known, target, how), ledger, before, request.tool_choice
+    round = UpstreamRound(route, request, [body], chosen, route.backend.dialect, settings, filters)
+    validation_filter = means and output_validation(
+        original, partial(_terms, context, target, means), ledger, failed, request.tool_choice
     )
-    return _owing(round, known, original, promise, ledger, before) if promise or original.tools else round
+    return (
+        _with_policies(round, context, original, validation_filter, ledger, failed)
+        if validation_filter or original.tools
+        else round
+    )
 
 
-def _owing(
+def _with_policies(
     round: UpstreamRound,
-    known: RoundContext,
+    context: RoundContext,
     request: Request,
-    promise: OutputValidationFilter | None,
+    validation_filter: OutputValidationFilter | None,
     ledger: Warnings,
-    before: FailedOutput | None,
+    failed: FailedOutput | None,
 ) -> UpstreamRound:
-    """Return the round with the policies that the response has to meet."""
-    calls = _held_calls(known, request, ledger, before)
-    policies = [one for one in (promise, calls) if one]
-    empty = _empty_turn(known, request, ledger, before)
-    return round.owing(policies, empty, partial(_anew, known, ledger)) if policies or empty else round
+    """Return the round with the policies that its response has to meet."""
+    calls = _held_calls(context, request, ledger, failed)
+    policies = [one for one in (validation_filter, calls) if one]
+    empty = _empty_turn(context, request, ledger, failed)
+    return (
+        round.with_policies(policies, empty, partial(_rebuild_round, context, ledger)) if policies or empty else round
+    )
 
 
-def _anew(known: RoundContext, ledger: Warnings, request: Request, before: FailedOutput | None = None) -> UpstreamRound:
+def _rebuild_round(
+    context: RoundContext, ledger: Warnings, request: Request, failed: FailedOutput | None = None
+) -> UpstreamRound:
     """Build the round of another request to the same route."""
-    return _build_chat_round(known, request, lower_request(request, ledger), ledger, before)
+    return _build_chat_round(context, request, lower_request(request, ledger), ledger, failed)
 
 
 def _held_calls(
-    known: RoundContext, request: Request, ledger: Warnings, before: FailedOutput | None
+    context: RoundContext, request: Request, ledger: Warnings, failed: FailedOutput | None
 ) -> HeldCalls | None:
     """Return the policy that repeats calls with invalid arguments; one response is repeated at most once."""
-    retries = known.route.settings.enforce.arguments == "retry" and request.n == 1 and request.callable_tools
-    own = not before or before.subject == invalid_calls.SUBJECT
-    return HeldCalls(request, ledger, known.frame_bytes, before) if retries and own else None
+    retries = context.route.settings.enforce.arguments == "retry" and request.n == 1 and request.callable_tools
+    own = not failed or failed.subject == invalid_calls.SUBJECT
+    return HeldCalls(request, ledger, context.frame_bytes, failed) if retries and own else None
 
 
 def _empty_turn(
-    known: RoundContext, request: Request, ledger: Warnings, before: FailedOutput | None
+    context: RoundContext, request: Request, ledger: Warnings, failed: FailedOutput | None
 ) -> EmptyTurn | None:
     """Return the policy that repeats an empty turn, where tools are offered."""
     if not request.tools or request.tool_choice == "none" or request.n > 1 or not request.generates:
         return None
-    route = known.route
-    retries = route.settings.enforce.empty == "retry" and not before
+    route = context.route
+    retries = route.settings.enforce.empty == "retry" and not failed
     prefills = route.kind.continues and _parses(route)
-    own = before if before and before.subject == empty_round.SUBJECT else None
-    return EmptyTurn(request, ledger, own, retries=retries, prefills=prefills, limit=known.frame_bytes)
+    own = failed if failed and failed.subject == empty_round.SUBJECT else None
+    return EmptyTurn(request, ledger, own, retries=retries, prefills=prefills, limit=context.frame_bytes)
 
 
-def _means(target: BodyTarget, before: FailedOutput | None) -> output_enforcement.EnforcementMeans:
+def _choose_means(target: BodyTarget, failed: FailedOutput | None) -> output_enforcement.EnforcementMeans:
+    """Return the means of forcing a tool call; `failed` may show that one of them does not work."""
     return output_enforcement.enforcement_means(
-        target.kind, mute=target.cannot_force_tools, again=bool(before and before.broken)
+        target.kind, mute=target.cannot_force_tools, again=bool(failed and failed.broken)
     )
 
 
-def _terms(known: RoundContext, target: BodyTarget, how: output_enforcement.EnforcementMeans) -> EnforcementTerms:
-    """Return the policies; in strict mode a prompt alone enforces nothing."""
-    enforce, strict = known.route.settings.enforce, known.route.settings.strict
-    call = "refuse" if strict and how == "words" else enforce.tool_choice
+def _terms(context: RoundContext, target: BodyTarget, means: output_enforcement.EnforcementMeans) -> EnforcementTerms:
+    """Return the terms of enforcement; in strict mode a prompt alone enforces nothing."""
+    enforce, strict = context.route.settings.enforce, context.route.settings.strict
+    call = "refuse" if strict and means == "words" else enforce.tool_choice
     form = (
         "refuse"
         if strict and output_enforcement.ignores_field(target.kind, "response_format")
         else enforce.response_format
     )
-    return EnforcementTerms(call, form, how, strict, known.frame_bytes)
+    return EnforcementTerms(call, form, means, strict, context.frame_bytes)
 
 
-def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request:
+def _unstreamed_for_logprobs(request: Request, target: BodyTarget, ledger: Warnings) -> Request:
     """Request a whole response for log-probabilities beside tools; the client still gets a stream."""
     if target.prompted or not (request.callable_tools and request.rest.get("logprobs")):
         return request
@@ -261,22 +272,24 @@ def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request
     return replace(request, stream=False)
 
 
-async def _thinks(route: BackendRoute) -> bool:
-    """Return False if the server reports that the model does not reason.  It asks only where that matters."""
+async def _can_reason(route: BackendRoute) -> bool:
+    """Return False if the server reports that the model does not reason."""
     abilities = (await model_registry.metadata_of_route(route)).abilities
     return abilities is None or "reasoning" in abilities
 
 
-def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledger: Warnings) -> ParserSettings:
+def _parser_settings(
+    request: Request, context: RoundContext, taken: frozenset[str], ledger: Warnings
+) -> ParserSettings:
     """Return the settings of the parser.  taken: ids of calls that the client knows."""
-    parse, discreet = known.format, known.route.backend.mask_problem
+    parse, mask_problem = context.format, context.route.backend.mask_problem
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
-    new = short_id if known.short_ids else id_maker(request.call_prefix)
-    same = bool(request.sent and known.route.backend.dialect.sent_body)  # the order of all events matters then
-    whole, auto = not (request.stream or same), known.route.format == "auto" and not same
-    context = _context(request, known)
-    return ParserSettings(parse, context, new, ledger, taken, known.frame_bytes, discreet, whole, auto)
+    new_id = short_id if context.short_ids else id_maker(request.call_prefix)
+    same = bool(request.sent and context.route.backend.dialect.sent_body)  # the order of all events matters then
+    whole, auto = not (request.stream or same), context.route.format == "auto" and not same
+    parse_context = _parse_context(request, context)
+    return ParserSettings(parse, parse_context, new_id, ledger, taken, context.frame_bytes, mask_problem, whole, auto)
 
 
 def _parses(route: BackendRoute) -> bool:
@@ -284,24 +297,24 @@ def _parses(route: BackendRoute) -> bool:
     return route.kind.parses and not route.parses_tool_calls
 
 
-def _begins_in_thought(begun: Prefill, known: RoundContext) -> bool:
+def _begins_in_thought(begun: Prefill, context: RoundContext) -> bool:
     """Return True if text begins as reasoning; a server that parses labels each text itself."""
-    return begun.in_thought and not _parses(known.route)
+    return begun.in_thought and not _parses(context.route)
 
 
-def _context(request: Request, known: RoundContext) -> ParseContext:
-    choice, chosen = request.tool_choice, known.chosen
-    begun = prefill_of(request, known.route.backend.kind)
+def _parse_context(request: Request, context: RoundContext) -> ParseContext:
+    choice, chosen = request.tool_choice, context.chosen
+    begun = prefill_of(request, context.route.backend.kind)
     if not (request.tools or choice or begun):
-        return known.context
+        return context.parse_context
     return ParseContext(
         {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools},
-        thought_open=_begins_in_thought(begun, known) if begun else chosen.thought_open,
+        thought_open=_begins_in_thought(begun, context) if begun else chosen.thought_open,
         in_thought=chosen.in_thought,
         forced=choice.name if isinstance(choice, ToolName) else "" if choice == "required" else None,
         prefill=begun.text if begun else "",
         echoed=begun.echoed if begun else False,
-        unopened=known.unopened,
+        unopened=context.unopened,
     )
 
 
@@ -323,24 +336,26 @@ async def build_completion_round(
 
 
 def _build_completion_round(request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
-    if not (does := route.backend.services.completions):
+    if not (support := route.backend.services.completions):
         message = f"The model '{route.model}' cannot complete texts: use /v1/chat/completions."
         raise BadRequest(message, code="unsupported_value", param="model")
-    dialect = replace(DIALECTS["openai"], path=request_body.PATH, body=partial(request_body.completion_body, does))
+    dialect = replace(DIALECTS["openai"], path=request_body.PATH, body=partial(request_body.completion_body, support))
     body = dialect.body(
         request, BodyTarget(route.upstream_model, route.backend.kind, MessagePolicy()), completions.KNOWN, ledger
     )
-    new, discreet = id_maker("call_"), route.backend.mask_problem
-    setting = ParserSettings(None, ParseContext({}), new, ledger, limit=frame_bytes, mask_problem=discreet)
-    return CompletionRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, does, ledger))
+    new_id, mask_problem = id_maker("call_"), route.backend.mask_problem
+    settings = ParserSettings(None, ParseContext({}), new_id, ledger, limit=frame_bytes, mask_problem=mask_problem)
+    return CompletionRound(
+        route, request, [body], _COMPLETION_FORMAT, dialect, settings, _filters(request, route, support, ledger)
+    )
 
 
-def _filters(request: Request, route: BackendRoute, does: CompletionsSupport, ledger: Warnings) -> list[EventFilter]:
-    filters: list[EventFilter] = [*stop_filters(request)] if does.kind.keeps_stops else []
+def _filters(request: Request, route: BackendRoute, support: CompletionsSupport, ledger: Warnings) -> list[EventFilter]:
+    filters: list[EventFilter] = [*stop_filters(request)] if support.kind.keeps_stops else []
     if _LLAMA & {route.format, format_by_names(route, "auto").format}:
         filters.append(Ending(LLAMA_ENDS))
-    if request_body.supports_suffix(request, does):
+    if request_body.supports_suffix(request, support):
         filters.append(StopFilter(MIDDLE_ENDS))
-    if prompts := request_body.prompts_to_echo(request, does, ledger):
+    if prompts := request_body.prompts_to_echo(request, support, ledger):
         filters.append(EchoFilter(prompts, request.rest.get("n", 1)))
     return filters

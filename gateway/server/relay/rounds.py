@@ -232,16 +232,19 @@ class UpstreamRound(Struct, frozen=True):
         """Return the round with another filter, the last to see its events."""
         return replace(self, _filters=[*self._filters, filter])
 
-    def owing(
+    def with_policies(
         self,
-        policies: "Sequence[Filtering]",
+        policies: "Sequence[FilterPolicy]",
         empty: EmptyTurn | None,
-        after: "Callable[[Request, FailedOutput], UpstreamRound]",
+        rebuild: "Callable[[Request, FailedOutput], UpstreamRound]",
     ) -> "EnforcedRound":
-        """Return the round with policies that its response has to meet."""
+        """Return the round with policies that its response has to meet.
+
+        empty: finds a response without content; rebuild: makes the round of another attempt.
+        """
         filters = [*self._filters, *policies]
         round = self.route, self.request, self.bodies, self.chosen, self._dialect, self._setting, filters
-        return EnforcedRound(*round, policies, empty, after)
+        return EnforcedRound(*round, policies, empty, rebuild)
 
     def recording_entry(self, at: float) -> PreparedEntry:
         """Return the entry of the round in a recording.  at: seconds since the request began."""
@@ -278,19 +281,19 @@ class Policy(Protocol):
         """Return the request of another attempt."""
 
 
-class Filtering(Policy, EventFilter, Protocol):
+class FilterPolicy(Policy, EventFilter, Protocol):
     """A policy that filters the response."""
 
 
 class EnforcedRound(UpstreamRound, frozen=True):
     """A round whose response has to meet policies.
 
-    _after: makes the round of another attempt; _empty: finds a response without content.
+    See `UpstreamRound.with_policies`.
     """
 
-    _policies: Sequence[Filtering]
+    _policies: Sequence[FilterPolicy]
     _empty: EmptyTurn | None
-    _after: Callable[[Request, FailedOutput], UpstreamRound]
+    _rebuild: Callable[[Request, FailedOutput], UpstreamRound]
 
     def open(self) -> RoundSource:
         """Return the source, watched for an empty turn."""
@@ -300,7 +303,7 @@ class EnforcedRound(UpstreamRound, frozen=True):
     def follow_up(self) -> UpstreamRound | None:
         """Return another attempt for the first policy that failed."""
         policies: Sequence[Policy] = [*self._policies, self._empty] if self._empty else self._policies
-        return next((self._after(one.asking(), one.failed) for one in policies if one.failed), None)
+        return next((self._rebuild(one.asking(), one.failed) for one in policies if one.failed), None)
 
 
 class RoundLoop:
