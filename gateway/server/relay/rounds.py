@@ -3,11 +3,9 @@
 The headers of the response describe its round, and strict mode refuses a round with certain warnings.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import inf
 from typing import Protocol, Self
 from urllib.parse import quote
 
@@ -19,7 +17,7 @@ from gateway.backends.dialects import Dialect
 from gateway.backends.field_rules import EmulatedRule
 from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.builtin_tools import ToolLoop, ToolRoundSource
-from gateway.errors import BadRequest, Problem
+from gateway.errors import BadRequest
 from gateway.formats.selection import FormatChoice
 from gateway.pipeline.empty_round import EmptyTurn, Watched
 from gateway.pipeline.fan_out import FanOut
@@ -30,7 +28,7 @@ from gateway.recording import PreparedEntry
 from gateway.request import Request
 from gateway.server.http.request_reader import header_dict
 from gateway.server.observability.request_record import RequestRecord
-from gateway.server.upstream import DataCallback
+from gateway.server.relay.fan_out_call import FanOutCall
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.slots import QueueIdentity
 from gateway.server.upstream.upstream_call import HttpUpstreamCall, UpstreamCall
@@ -39,106 +37,11 @@ from gateway.transforms.continuous_usage import Continuous
 from gateway.transforms.output_validation import FailedOutput
 from gateway.warnings import Warnings, header_text
 
-CallFactory = Callable[[bytes, Callable[[str], None]], HttpUpstreamCall]
 # Settings that name other models, or grant access.
 _NOT_RECORDED = {"aliases", "backends", "fallback", "limits", "mcp"}
-_AT_ONCE = 4  # the usual parallel requests of a server on one machine
 WARNINGS = "x-gateway-warnings"
 _UNFIT = re.compile("[^ -~]")  # characters that a header cannot have
 _EARLIER_REASONING = "input.reasoning"  # agents send it each time, and chat templates leave it out as well
-
-
-class FanOutCall:
-    """Several calls as one, for a server that generates one choice at a time.
-
-    put: makes the call of a body and of a callback for its content type; bodies: in the order of their choices.
-    """
-
-    def __init__(self, put: CallFactory, bodies: Iterable[bytes], answered: Callable[[str], None], fan: FanOut) -> None:
-        self._put, self._bodies = put, enumerate(bodies)
-        self._answered, self._fan = answered, fan
-        self._clock = asyncio.get_running_loop().time
-        self._waits: dict[asyncio.Future[bool], tuple[int, HttpUpstreamCall]] = {}
-        self._data: bytes | None = None  # read, and not taken yet
-        self._speaker: HttpUpstreamCall | None = None  # the call of the data, until it has ended
-        self._begun = False  # the response
-        for _ in range(_AT_ONCE):
-            self._begin()
-
-    async def ready(self, seconds: float = inf, _callback: DataCallback | None = None, /) -> bool:
-        """Wait for data of any call; the failure of one call is the failure of all."""
-        until = self._clock() + seconds
-        while self._waits and self._data is None:
-            left = None if until == inf else max(until - self._clock(), 0)
-            done, _ = await asyncio.wait(self._waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                return False
-            self._take(done.pop())
-        return True
-
-    def read(self) -> bytes:
-        """Return the data of the call that was ready."""
-        data, self._data = self._data or b"", None
-        return data
-
-    @property
-    def over(self) -> bool:
-        """Return False: only the end of each call tells."""
-        return False
-
-    def report_outcome(self, problem: Problem | None) -> None:
-        """Report the outcome of the current call; each later call reports a good one with its first data."""
-        self._begun = True
-        if self._speaker:
-            self._speaker.report_outcome(problem)
-
-    def close(self) -> None:
-        """Close all calls."""
-        waits, self._waits, self._speaker = self._waits, {}, None  # a call refers to this by its callback
-        for wait, (_, call) in waits.items():
-            wait.cancel()
-            call.close()
-
-    def _take(self, wait: asyncio.Future[bool]) -> None:
-        place, call = self._waits[wait]
-        self._fan.current = place
-        wait.result()
-        data = call.read()
-        del self._waits[wait]
-        self._fan.current = place
-        if data:
-            self._data, self._speaker = data, call
-            self._wait(place, call)
-            if self._begun:
-                call.report_outcome(None)
-        else:
-            self._end(call)
-
-    def _end(self, call: HttpUpstreamCall) -> None:
-        """End one call; an abnormal end is the end of all."""
-        problem = self._fan.end()
-        self._speaker = None
-        call.report_outcome(problem)
-        call.close()
-        if problem:
-            self._data = b""
-        else:
-            self._begin()
-
-    def _begin(self) -> None:
-        """Start the next call, if there is one."""
-        for place, body in self._bodies:
-
-            def answered(content_type: str, place: int = place) -> None:
-                """Pass on the content type, for the choice of this call."""
-                self._fan.current = place
-                self._answered(content_type)
-
-            self._wait(place, self._put(body, answered))
-            return
-
-    def _wait(self, place: int, call: HttpUpstreamCall) -> None:
-        self._waits[asyncio.ensure_future(call.ready())] = place, call
 
 
 class UpstreamRound(Struct, frozen=True):

@@ -18,7 +18,7 @@ from gateway.formats.parser import ParseContext
 from gateway.pipeline.fan_out import FanOut
 from gateway.pipeline.tool_calls import ParserSettings
 from gateway.pipeline.upstream_reader import UpstreamReader
-from gateway.server.relay.rounds import FanOutCall
+from gateway.server.relay.fan_out_call import FanOutCall
 from gateway.warnings import Warnings
 from support.app import HELLO_MESSAGES, gateway, listening, overheard, problem, streaming
 from support.sse import payloads
