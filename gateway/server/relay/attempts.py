@@ -27,7 +27,7 @@ from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy, Target
 from gateway.server.relay.round_builder import goes_as_sent
 from gateway.server.relay.rounds import (
-    RoundLoop,
+    ResponseRounds,
     UpstreamRound,
     count_input_tokens,
     gateway_headers,
@@ -61,7 +61,7 @@ class Attempts:
     def __init__(self, http: HttpRequest, model_request: ModelRequest, targets: RetryPolicy, settings: Config) -> None:
         self._http, self._model_request, self._targets, self._settings = http, model_request, targets, settings
         self.record = record_of(http.scope)
-        self._ledger, self._rounds = model_request.ledger, RoundLoop(model_request.memory.filters)
+        self._ledger, self._rounds = model_request.ledger, ResponseRounds(model_request.memory.filters)
         self._needs_summary = False  # of the earlier messages, before the response
         self._passed_strict = False  # the request has passed strict mode once
         self._limit_reduced = False  # after an error that left a smaller token limit
@@ -82,7 +82,7 @@ class Attempts:
 
     async def plan_summary(self, plan: CompactionPlan) -> None:
         """Decide whether a summary of the earlier messages comes before the response."""
-        tokens = plan.threshold and await count_input_tokens(self._rounds.now, self._ledger)
+        tokens = plan.threshold and await count_input_tokens(self._rounds.current, self._ledger)
         self._needs_summary = plan.threshold == 0 or tokens > plan.threshold
 
     def open_pipeline(self) -> Pipeline:
@@ -91,19 +91,19 @@ class Attempts:
         recorder, localize = self.record.recorder, self._model_request.localizer()
         kind = RecordedPipeline if recorder else Pipeline
         open_round = record_rounds(rounds.open, recorder) if recorder else rounds.open
-        self._pipeline = kind(rounds.now.request, open_round, encoder, again=rounds.again, localize=localize)
+        self._pipeline = kind(rounds.current.request, open_round, encoder, again=rounds.again, localize=localize)
         self._pipeline.start()
         self._model_request.pipelines.append(self._pipeline)
         return self._pipeline
 
     def response_headers(self) -> dict[str, str]:
         """Return the headers that describe the route of the response."""
-        return gateway_headers(self._http, self.route, self._rounds.now.chosen, self._ledger)
+        return gateway_headers(self._http, self.route, self._rounds.current.chosen, self._ledger)
 
     @property
     def route(self) -> BackendRoute:
         """The route of the current round."""
-        return self._rounds.now.route
+        return self._rounds.current.route
 
     @property
     def backend(self) -> Backend:
@@ -114,9 +114,9 @@ class Attempts:
         """Return the call of the current round: to a backend, or for a summary or tools before it."""
         if self._needs_summary:
             return DeferredCall(self._after_compaction())
-        if self._rounds.loop and self._rounds.loop.running:
-            return ToolRoundCall(partial(self._run_tools, self._rounds.loop))
-        round, seconds = self._rounds.now, self._targets.served.settings.hedge_seconds
+        if self._rounds.tool_loop and self._rounds.tool_loop.running:
+            return ToolRoundCall(partial(self._run_tools, self._rounds.tool_loop))
+        round, seconds = self._rounds.current, self._targets.served.settings.hedge_seconds
         call = round.make_call(self._rounds.source, self._pipeline.answered, self._targets.identity, self.record)
         hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
         return HedgedCall(call, seconds, self._hedge) if hedged else call

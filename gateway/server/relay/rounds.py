@@ -209,49 +209,53 @@ class EnforcedRound(UpstreamRound, frozen=True):
         return next((self._rebuild(one.asking(), one.failed) for one in policies if one.failed), None)
 
 
-class RoundLoop:
+class ResponseRounds:
     """The rounds of one pipeline, one at a time.  It does not know its pipeline, as both would be a reference cycle.
 
     filters: read the events of each round, in this order; source: the open source of the current round.
-    loop: the tools that run at the gateway between rounds, if there are any.
+    tool_loop: the tools that run at the gateway between rounds, if there are any.
     repeats: the current round is another attempt of the one before it.
     """
 
-    now: UpstreamRound
+    current: UpstreamRound
     source: RoundSource
     repeats: bool
 
     def __init__(self, filters: Iterable[EventFilter]) -> None:
         self.filters = [*filters]
-        self.loop: ToolLoop | None = None
+        self.tool_loop: ToolLoop | None = None
 
     def add_tool_loop(self, loop: ToolLoop) -> None:
-        """Start the round of tools; the loop reads its output as the last filter."""
-        self.loop = loop
+        """Add the tools that run between rounds; the loop reads the events of each round as the last filter."""
+        self.tool_loop = loop
         self.filters.append(loop)
 
     def begin(self, round: UpstreamRound, *, repeats: bool = False) -> None:
         """Make a round the current one."""
         for filter in self.filters:
             round = round.with_filter(filter)
-        self.now, self.repeats = round, repeats
+        self.current, self.repeats = round, repeats
 
     def open(self, _: Request) -> RoundSource:
         """Open the current round, or the tools that run before it.  The pipeline calls this."""
-        if self.loop and self.loop.running:
-            self.source = ToolRoundSource(self.loop)
+        if self.tool_loop and self.tool_loop.running:
+            self.source = ToolRoundSource(self.tool_loop)
             return self.source
-        if self.loop:
-            self.loop.begin()
-        self.source = self.now.open()
+        if self.tool_loop:
+            self.tool_loop.begin()
+        self.source = self.current.open()
         return self.source
 
     def again(self) -> Request | None:
         """Return the request of the next round; None after the last.  The pipeline calls this."""
-        if another := self.now.follow_up():
+        if another := self.current.follow_up():
             self.begin(another, repeats=True)
-            return self.now.request
-        return self.now.request if self.loop and (self.loop.running or self.loop.needs_another_round) else None
+            return self.current.request
+        return (
+            self.current.request
+            if self.tool_loop and (self.tool_loop.running or self.tool_loop.needs_another_round)
+            else None
+        )
 
 
 async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
