@@ -16,10 +16,10 @@ MANY = 200  # items of an input that take some 10 ms to parse
 # Seconds after which Python hands the interpreter's lock on.  The event loop takes it for each callback of a turn.
 _SWITCH = 0.0005
 _T = TypeVar("_T")
-_thread = ThreadPoolExecutor(1, "apart", sys.setswitchinterval, (_SWITCH,))
+_thread = ThreadPoolExecutor(1, "worker", sys.setswitchinterval, (_SWITCH,))
 
 
-async def apart(work: Callable[..., _T], *args: object) -> _T:
+async def run_in_thread(work: Callable[..., _T], *args: object) -> _T:
     """Run the work in the thread; return its result and raise its errors.
 
     A cancelled caller also waits for work that has begun, so nothing changes after the call has ended.
@@ -37,11 +37,11 @@ async def apart(work: Callable[..., _T], *args: object) -> _T:
         del begun, result  # an error's traceback has this frame, and the future has the error: a cycle with the body
 
 
-def later(work: Callable[[], object]) -> None:
+def start_in_thread(work: Callable[[], object]) -> None:
     """Run the work in the thread, without waiting for it."""
     _thread.submit(work)
 
 
-async def parsed(parse: Callable[..., _T], raw: str | bytes, *args: object) -> _T:
+async def parse_body(parse: Callable[..., _T], raw: str | bytes, *args: object) -> _T:
     """Parse a body, a large one in the thread; return the result and raise the errors of `parse`."""
-    return parse(raw, *args) if len(raw) < LARGE else await apart(parse, raw, *args)
+    return parse(raw, *args) if len(raw) < LARGE else await run_in_thread(parse, raw, *args)

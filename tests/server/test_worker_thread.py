@@ -1,11 +1,11 @@
-"""Test that work apart leaves the event loop free, and that nobody goes on before it has ended."""
+"""Test that work in the thread leaves the event loop free, and that nobody goes on before it has ended."""
 
 import asyncio
 import threading
 
 import pytest
 
-from gateway.server.worker_thread import apart, later
+from gateway.server.worker_thread import run_in_thread, start_in_thread
 from support.app import gateway
 from support.sse import text_of
 from support.upstream import chunk, stream
@@ -22,7 +22,7 @@ async def test_cancelled_task_waits_for_work_that_has_begun():
         may_end.wait(20)
         done.append("work")
 
-    task = asyncio.create_task(apart(work))
+    task = asyncio.create_task(run_in_thread(work))
     await until(begun.is_set)
     for _ in range(2):
         task.cancel()
@@ -36,23 +36,23 @@ async def test_cancelled_task_waits_for_work_that_has_begun():
 
 async def test_cancelled_task_leaves_work_that_has_not_begun():
     begun, may_end, done = threading.Event(), threading.Event(), []
-    first = asyncio.create_task(apart(lambda: (begun.set(), may_end.wait(20))))
+    first = asyncio.create_task(run_in_thread(lambda: (begun.set(), may_end.wait(20))))
     await until(begun.is_set)
-    second = asyncio.create_task(apart(done.append, "second"))
+    second = asyncio.create_task(run_in_thread(done.append, "second"))
     await asyncio.sleep(0)
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
     may_end.set()
     await first
-    await apart(done.append, "third")
+    await run_in_thread(done.append, "third")
     assert done == ["third"]
 
 
 async def test_work_for_later_is_done_without_anybody_who_waits():
     threads = []
-    later(lambda: threads.append(threading.current_thread()))
-    assert [await apart(threading.current_thread)] == threads
+    start_in_thread(lambda: threads.append(threading.current_thread()))
+    assert [await run_in_thread(threading.current_thread)] == threads
 
 
 async def test_cancelled_task_hides_the_error_of_its_work():
@@ -63,7 +63,7 @@ async def test_cancelled_task_hides_the_error_of_its_work():
         may_end.wait(20)
         raise ValueError
 
-    task = asyncio.create_task(apart(work))
+    task = asyncio.create_task(run_in_thread(work))
     await until(begun.is_set)
     task.cancel()
     may_end.set()
@@ -82,14 +82,14 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("script", ANSWERS.values(), ids=ANSWERS)
-async def test_long_chunks_of_a_backend_are_read_apart(script, monkeypatch):
+async def test_long_chunks_of_a_backend_are_read_in_the_thread(script, monkeypatch):
     threads = []
 
     async def spied(work, *args):
-        threads.append(await apart(threading.current_thread))
-        return await apart(work, *args)
+        threads.append(await run_in_thread(threading.current_thread))
+        return await run_in_thread(work, *args)
 
-    monkeypatch.setattr("gateway.server.relay.relay.apart", spied)
+    monkeypatch.setattr("gateway.server.relay.relay.run_in_thread", spied)
     tools = [{"type": "function", "function": {"name": "f"}}]
     async with gateway(script, model={"format": "bare_json"}) as site:
         answer = await site.chat(stream=True, tools=tools)

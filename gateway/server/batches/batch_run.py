@@ -32,7 +32,7 @@ from gateway.api.batches import (
 from gateway.server.ids import new_id
 from gateway.server.jobs.log_writer import Lease
 from gateway.server.middleware.auth import BATCH_TENANT
-from gateway.server.worker_thread import apart, parsed
+from gateway.server.worker_thread import parse_body, run_in_thread
 from gateway.store import batches, blobs, files
 from gateway.store.database import Database
 from gateway.store.file_store import FileStore
@@ -212,7 +212,7 @@ class BatchRun:
         else:
             async with aclosing(self._context.files.read(file)) as chunks:
                 async for chunk in chunks:
-                    await apart(check.feed, chunk)
+                    await run_in_thread(check.feed, chunk)
                     if check.is_over or self._needs_no_check:
                         break
             if not self._needs_no_check:  # else the last line may lack its end
@@ -231,7 +231,7 @@ class BatchRun:
         async with aclosing(self._lines()) as lines:
             async for place, raw in lines:
                 if raw and place not in done:
-                    line = await parsed(read_line, raw, place, self.batch.endpoint)
+                    line = await parse_body(read_line, raw, place, self.batch.endpoint)
                     assert isinstance(line, BatchLine), "the line was checked"
                     yield line
 

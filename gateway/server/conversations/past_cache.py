@@ -14,7 +14,7 @@ from msgspec import Struct, json
 
 from gateway.api.responses.stored_past import SettledHistory, settle_history
 from gateway.request import EncodedPast
-from gateway.server.worker_thread import MANY, apart
+from gateway.server.worker_thread import MANY, run_in_thread
 from gateway.store import files, item_lists
 from gateway.store.records import Item, ItemRange
 from gateway.transforms.past_messages import FileContents, convert_past, named_files
@@ -97,7 +97,7 @@ class PastCache:
         async with AsyncExitStack() as stack:
             contents = await self._contents(tenant, loaded, stack)
             how = loaded.past, loaded.items, given, partial(convert_past, contents)
-            settled = await apart(settle_history, *how) if loaded.items else settle_history(*how)
+            settled = await run_in_thread(settle_history, *how) if loaded.items else settle_history(*how)
         self._drop(loaded.ranges[-1].range.thread)
         if settled:
             size = settled.past.size + _DECODED * len(json.encode(settled.open))
@@ -112,7 +112,7 @@ class PastCache:
         if not self._read_files:
             return None
         parts = sum(len(content) for item in loaded.items if isinstance(content := item.get("content"), list))
-        references = await apart(named_files, loaded.items) if parts > MANY else named_files(loaded.items)
+        references = await run_in_thread(named_files, loaded.items) if parts > MANY else named_files(loaded.items)
         return await self._read_files(references, tenant, stack, loaded.past.files.sizes if loaded.past else {})
 
     def _find(self, chain: Sequence[ItemRange]) -> KeptPast | None:

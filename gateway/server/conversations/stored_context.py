@@ -14,7 +14,7 @@ from gateway.api.responses.stored_past import leaves_past
 from gateway.errors import BadRequest, NotFound, StoreFailed
 from gateway.server.conversations.past_cache import LoadedHistory, PastCache
 from gateway.server.ids import new_id
-from gateway.server.worker_thread import MANY, apart
+from gateway.server.worker_thread import MANY, run_in_thread
 from gateway.store import chat_completions, conversations, item_lists, jobs, responses
 from gateway.store.database import Database
 from gateway.store.records import (
@@ -256,7 +256,7 @@ async def input_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
     items = draft.input(origin.context.items)
     if len(items) + len(before) < MANY:
         return with_unique_ids(items, before, new_id)
-    return await apart(with_unique_ids, items, before, new_id)
+    return await run_in_thread(with_unique_ids, items, before, new_id)
 
 
 async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject) -> StoredConversation | None:

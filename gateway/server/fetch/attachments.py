@@ -9,7 +9,7 @@ from gateway.request import Request
 from gateway.server.fetch.fetcher import Fetcher, FetchKind
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.http.memory import Room
-from gateway.server.worker_thread import apart
+from gateway.server.worker_thread import run_in_thread
 from gateway.transforms import attachments
 from gateway.transforms.stored_files import file_references, missing_file
 from gateway.warnings import Warnings
@@ -41,10 +41,10 @@ async def inline_request_files(  # noqa: PLR0913 - the services that a file may 
     if missing := file_references(request):
         raise missing_file(missing[0])
     whole = await _fetched(request, settings, ledger, room)
-    found = await apart(attachments.pdfs, whole)
+    found = await run_in_thread(attachments.pdfs, whole)
     texts = await asyncio.gather(*(pdfs.text(data, tenant, seconds) for data in found))
     body = dict(zip(found, texts, strict=True))
-    inlined, outcomes = await apart(attachments.files_to_text, whole, body.__getitem__)
+    inlined, outcomes = await run_in_thread(attachments.files_to_text, whole, body.__getitem__)
     for outcome in sorted(outcomes):
         ledger.add(outcome, "file")
     return inlined
@@ -77,7 +77,7 @@ async def inline_request_images(
     if request.past and request.past.has_image_urls:
         request = request.with_whole_past()
     find = attachments.image_urls
-    wanted = await apart(find, request) if request.large else find(request)
+    wanted = await run_in_thread(find, request) if request.large else find(request)
     if not wanted:
         return request
     if not settings.fetch:
@@ -92,4 +92,4 @@ async def inline_request_images(
             message = f"Invalid '{wanted[url]}': expected a PNG, JPEG, GIF or WebP image."
             raise BadRequest(message, code="unsupported_image_media_type", param=wanted[url])
     ledger.add("translated", "image_url")
-    return await apart(attachments.inline_images, request, fetched)
+    return await run_in_thread(attachments.inline_images, request, fetched)

@@ -15,7 +15,7 @@ from msgspec import DecodeError, json
 
 from gateway.server.child_process import run_child
 from gateway.server.fetch import pdf_pages
-from gateway.server.worker_thread import apart
+from gateway.server.worker_thread import run_in_thread
 
 _COMMAND = (sys.executable, "-I", str(Path(pdf_pages.__file__)))
 _LINE = 8 << 20  # bytes of a page, as JSON
@@ -50,7 +50,7 @@ class Pdfs:
 
     async def text(self, data: bytes, tenant: str, seconds: float) -> tuple[str, bool]:
         """Return the text of the pages read within `seconds`, and whether it is complete; "" for none."""
-        digest = await apart(_digest, data)
+        digest = await run_in_thread(_digest, data)
         if found := self._texts.get(digest):
             return found
         pages: list[str] = []

@@ -12,7 +12,7 @@ from gateway.errors import BadRequest, GatewayError
 from gateway.request import Request
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.http.memory import Buffers, Room
-from gateway.server.worker_thread import apart
+from gateway.server.worker_thread import run_in_thread
 from gateway.store import files
 from gateway.store.database import Database
 from gateway.store.file_store import FileStore
@@ -59,7 +59,7 @@ class StoredFileReader:
         if not contents:
             return request
         ledger.add("translated", "file_id")
-        return await apart(inline_stored_files, request, references, contents)
+        return await run_in_thread(inline_stored_files, request, references, contents)
 
     async def contents(
         self,

@@ -16,7 +16,7 @@ from gateway.errors import TooLarge, UnsupportedMediaType
 from gateway.server.http.client_connection import client_connection
 from gateway.server.http.content_decoder import ENCODINGS, ContentDecoder
 from gateway.server.http.memory import FREE, Room
-from gateway.server.worker_thread import parsed
+from gateway.server.worker_thread import parse_body
 
 _LARGE = 1 << 18  # bytes of a body that is read into one place; the first read of a connection has as many
 _PLACE = "gateway.headers"  # in the scope of a request
@@ -41,7 +41,7 @@ async def read_fields(
     config: Config = request.app.state.config
     with room_of(request) as room:
         raw = await read_body(request, config.limits.body_bytes, room)
-        body = await parsed(decode, raw or b"{}", counts_of(config))
+        body = await parse_body(decode, raw or b"{}", counts_of(config))
     check(body, "")
     return body
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from gateway.errors import UpstreamUnavailable
 from gateway.server.http.memory import Buffers, trim
-from gateway.server.worker_thread import later
+from gateway.server.worker_thread import start_in_thread
 
 
 class ConcurrencyLimit:
@@ -16,7 +16,7 @@ class ConcurrencyLimit:
     """
 
     def __init__(self) -> None:
-        self.inside, self.buffers = 0, Buffers(partial(later, trim))
+        self.inside, self.buffers = 0, Buffers(partial(start_in_thread, trim))
 
     @contextmanager
     def acquire(self, most: float, beside: int = 0) -> Iterator[None]:

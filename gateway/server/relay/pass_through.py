@@ -24,7 +24,7 @@ from gateway.server.relay.passed_body import JsonBody, MultipartBody, PassedBody
 from gateway.server.relay.passed_relay import PassThroughRelay
 from gateway.server.relay.retry_policy import RetryPolicy
 from gateway.server.upstream.model_registry import ModelRegistry
-from gateway.server.worker_thread import parsed
+from gateway.server.worker_thread import parse_body
 
 
 class PassThroughEndpoint:
@@ -74,7 +74,7 @@ class PassThroughEndpoint:
         if self._row.place == "json" or (self._row.place == "multipart or json" and _is_json(http)):
             room = held.enter_context(Room(self._concurrency.buffers, limits.memory_bytes))
             raw = await read_body(http, limits.body_bytes, room)
-            return await parsed(JsonBody, raw, counts_of(self._config))
+            return await parse_body(JsonBody, raw, counts_of(self._config))
         upload = held.enter_context(closing(ClientUpload(http, limits.upload_bytes)))
         return MultipartBody(upload, await upload.read_model())
 

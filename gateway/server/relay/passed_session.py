@@ -23,7 +23,7 @@ from gateway.server.relay.passed_relay import CHOSEN, TAIL, PassThroughRelay
 from gateway.server.relay.rounds import gateway_headers
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.passed_socket import Close, PassedSocket
-from gateway.server.worker_thread import parsed
+from gateway.server.worker_thread import parse_body
 
 _FAILED, _TIMED_OUT, _LEFT, _REFUSED = 1011, 1001, 1001, 1008
 _SECRET = "openai-insecure-api-key."  # beginning of a subprotocol that holds a key of the client
@@ -119,7 +119,10 @@ class PassedSession(PassThroughRelay):
             if not self._is_settled:
                 await self._admit_another()
             if self._targets.is_restricted:
-                for model in await parsed(session_models, message["body"]) - {route.upstream_model, self._body.model}:
+                for model in await parse_body(session_models, message["body"]) - {
+                    route.upstream_model,
+                    self._body.model,
+                }:
                     self._targets.require_model(model)
             await call.send(message["body"], text=message["text"])
 

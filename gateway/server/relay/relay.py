@@ -23,7 +23,7 @@ from gateway.server.observability.request_recorder import RequestRecorder
 from gateway.server.upstream import DECLINED, HANDLED, WAKE, DataCallback, DataOutcome
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.upstream_call import UpstreamCall
-from gateway.server.worker_thread import apart
+from gateway.server.worker_thread import run_in_thread
 
 _log = logging.getLogger("gateway")
 StoreCallback = Callable[[dict[str, Any]], Awaitable[bool]]  # stores a response; returns False if the store fails
@@ -170,13 +170,13 @@ class Relay:
         except GatewayError as error:
             self._retry_after, self._logged = error.retry_after, isinstance(error, UpstreamFailed | UpstreamUnavailable)
             fail, problem = self._pipeline.fail, error.problem
-            return self._perform(await apart(fail, problem) if self._is_large else fail(problem))
+            return self._perform(await run_in_thread(fail, problem) if self._is_large else fail(problem))
         if more and not self._pipeline.problem:
             if self._outcome_open and self._pipeline.round_has_content:
                 self._report_outcome()
             return output
         close = self._pipeline.close
-        actions = await apart(close) if self._is_large else close()
+        actions = await run_in_thread(close) if self._is_large else close()
         self._report_outcome()
         return output + self._perform(actions)
 
@@ -190,7 +190,7 @@ class Relay:
                 self._excerpt = data[:_MAX_EXCERPT]
             self._bytes, self._lines = self._bytes + len(data), self._lines + data.count(b"\n")
             feed = self._pipeline.feed
-            output = await apart(feed, data) if self._is_large else feed(data)
+            output = await run_in_thread(feed, data) if self._is_large else feed(data)
             if output:
                 self._bytes, self._lines = len(data) - data.rfind(b"\n") - 1, 0
         if not self._pipeline.problem:

@@ -40,7 +40,7 @@ from gateway.server.relay.round_builder import build_completion_round
 from gateway.server.relay.rounds import UpstreamRound
 from gateway.server.tools import ToolRegistry, Toolset
 from gateway.server.upstream.model_registry import BackendRoute, remembered
-from gateway.server.worker_thread import LARGE, apart, parsed
+from gateway.server.worker_thread import LARGE, parse_body, run_in_thread
 from gateway.store.database import Database
 from gateway.warnings import Warnings
 
@@ -115,7 +115,7 @@ async def parse_message_request(
         body = decode_body(raw, counts)
         return body, parse(body, settings, ledger)
 
-    body, params = await parsed(read, raw)
+    body, params = await parse_body(read, raw)
     result = MessageRequest(body, params, ledger, services)
     if toolset := result.toolset():
         await services.held.enter_async_context(toolset)
@@ -162,7 +162,7 @@ async def parse_chat_request(
     stored: returns the context of a response that is stored.
     """
     parse, ledger = chat.parse_chat, Warnings()
-    params = parse(raw, counts) if len(raw) < LARGE else await apart(parse, raw, counts)
+    params = parse(raw, counts) if len(raw) < LARGE else await run_in_thread(parse, raw, counts)
     context = stored() if params.store else None
     if context:
         context.check_room()
@@ -200,7 +200,7 @@ class CompletionRequest(ModelRequest):
 
 async def parse_completion_request(raw: bytes, counts: Counts) -> CompletionRequest:
     """Parse the body of a legacy completion.  Raise BadRequest."""
-    return CompletionRequest(await parsed(completions.parse_completion, raw, counts))
+    return CompletionRequest(await parse_body(completions.parse_completion, raw, counts))
 
 
 class RequestParser(Struct, frozen=True):
@@ -243,7 +243,7 @@ class RequestParser(Struct, frozen=True):
     async def compaction(self, raw: bytes, tenant: str, held: AsyncExitStack) -> CompactionRequest:
         """Parse POST /v1/responses/compact."""
         stored, encryptor = ReadOnlyContext(self.store, tenant), self.keyring.sealer(tenant)
-        body = await parsed(decode_body, raw, self.counts)
+        body = await parse_body(decode_body, raw, self.counts)
         return await parse_compaction_request(body, self.config.responses, stored, encryptor, held, self.tools.pdfs)
 
     def message(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[MessageRequest]:
@@ -263,7 +263,7 @@ class RequestParser(Struct, frozen=True):
     async def _response(
         self, stored: StoredContext, raw: bytes, services: RequestServices, identity: ResponseIdentity | None = None
     ) -> ResponsesRequest:
-        body = await parsed(decode_body, raw, self.counts)
+        body = await parse_body(decode_body, raw, self.counts)
         return await parse_responses_request(body, self.config.responses, stored, services, identity)
 
     def _services(self, tenant: str, tools: ToolRegistry | None, held: AsyncExitStack) -> RequestServices:

@@ -20,7 +20,7 @@ from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.ids import new_id, padding
 from gateway.server.relay.model_request import CompactionPlan, InputRequest
 from gateway.server.tools import ToolRegistry, Toolset
-from gateway.server.worker_thread import MANY, apart
+from gateway.server.worker_thread import MANY, run_in_thread
 from gateway.store.records import NewJob
 from gateway.warnings import Warnings
 
@@ -182,7 +182,7 @@ async def parse_input(
     items = len(data) if type(data) is list else 0
     if items + len(context.before) < MANY:
         return responses.parse_response(draft, context, rules, ledger)
-    return await apart(responses.parse_response, draft, context, rules, ledger)
+    return await run_in_thread(responses.parse_response, draft, context, rules, ledger)
 
 
 def parse_settings(

@@ -25,7 +25,7 @@ from gateway.server.relay.format_selection import choose_format, format_by_names
 from gateway.server.relay.rounds import UpstreamRound
 from gateway.server.upstream import model_registry
 from gateway.server.upstream.model_registry import BackendRoute
-from gateway.server.worker_thread import apart
+from gateway.server.worker_thread import run_in_thread
 from gateway.transforms import (
     EventFilter,
     invalid_calls,
@@ -69,7 +69,9 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
     if original.is_plain:
         request, filters = original, list[EventFilter]()
     else:
-        request, filters = await apart(lower_request, original, ledger) if large else lower_request(original, ledger)
+        request, filters = (
+            await run_in_thread(lower_request, original, ledger) if large else lower_request(original, ledger)
+        )
     chosen = await choose_format(route, request)
     if original.past and original.past.call_ids and past_tool_calls.has_own_ids(tool_call_id_form(route, chosen)):
         return await build_round(original.with_whole_past(), route, ledger, frame_bytes)
@@ -79,7 +81,7 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
     can_reason = route.backend.dialect.thinking.isdisjoint(request.rest) or await _can_reason(route)
     context = _cached_context(route, chosen, continues, can_reason, frame_bytes)
     parts = context, original, (request, filters), ledger
-    round = await apart(_build_chat_round, *parts) if large else _build_chat_round(*parts)
+    round = await run_in_thread(_build_chat_round, *parts) if large else _build_chat_round(*parts)
     return round if original.n == 1 else round.split_choices(original, partial(_rebuild_round, context, ledger))
 
 

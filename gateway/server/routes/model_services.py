@@ -38,7 +38,7 @@ from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
 from gateway.server.upstream.slots import QueueIdentity
 from gateway.server.upstream.upstream_call import HttpUpstreamCall
-from gateway.server.worker_thread import apart, parsed
+from gateway.server.worker_thread import parse_body, run_in_thread
 from gateway.sse import FrameTooLong
 from gateway.warnings import Warnings
 
@@ -94,7 +94,7 @@ class ServiceEndpoint(Generic[_Service]):
         with handler.acquire_concurrency(), room_of(http) as room:
             key = await authenticate(http)
             body = await read_body(http, config.limits.body_bytes, room)
-            return await self._put(http, key, await parsed(self._parse, body, counts_of(config)), len(body))
+            return await self._put(http, key, await parse_body(self._parse, body, counts_of(config)), len(body))
 
     def estimated_tokens(self, put: _Service, size: int) -> int:
         """Return the tokens that count against the limits before a response.  size: the bytes of the body."""
@@ -194,7 +194,7 @@ class _Exchange(Struct, frozen=True):
             raw = await _read(call)
             try:
                 small = len(raw) < LARGE
-                response = self._made(raw, put, route) if small else await apart(self._made, raw, put, route)
+                response = self._made(raw, put, route) if small else await run_in_thread(self._made, raw, put, route)
             except GatewayError as error:
                 call.report_outcome(error.problem)
                 raise

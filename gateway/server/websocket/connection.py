@@ -23,7 +23,7 @@ from gateway.server.websocket.messages import (
 )
 from gateway.server.websocket.recent_responses import RecentResponses
 from gateway.server.websocket.response_task import Authenticate, ResponseTask, WebSocketClient
-from gateway.server.worker_thread import parsed
+from gateway.server.worker_thread import parse_body
 
 MAX_RUNNING = 16
 MAX_NAMED = 32
@@ -109,7 +109,9 @@ class WebSocketConnection:
     async def _read(self) -> None:
         while (message := await self._receive())["type"] != "websocket.disconnect":
             text = message.get("text")
-            self._take(await parsed(parse_message, message["bytes"] if text is None else text, self._handler.counts))
+            self._take(
+                await parse_body(parse_message, message["bytes"] if text is None else text, self._handler.counts)
+            )
             await asyncio.sleep(0)  # lets responses out, if many messages arrive at once
 
     def _take(self, message: CreateMessage | InvalidMessage | SteerMessage | None) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gateway.server.worker_thread import parsed
+from gateway.server.worker_thread import parse_body
 from support.app import gateway, problem
 from support.upstream import HELLO, chunk, stream
 
@@ -49,12 +49,12 @@ async def test_body_with_a_long_history_of_escaped_json_is_served():
 async def test_large_body_is_parsed_while_the_event_loop_goes_on():
     went_on = threading.Event()
     asyncio.get_running_loop().call_soon(went_on.set)
-    assert await parsed(lambda _: went_on.wait(20), bytes(256 << 10))
+    assert await parse_body(lambda _: went_on.wait(20), bytes(256 << 10))
 
 
 async def test_small_body_is_parsed_at_once():
     asyncio.get_running_loop().call_soon(later := threading.Event().set)
-    thread = await parsed(lambda _: threading.current_thread(), b"{}")
+    thread = await parse_body(lambda _: threading.current_thread(), b"{}")
     assert thread is threading.current_thread() and later
 
 

@@ -256,11 +256,11 @@ async def test_message_prefill_is_continued_or_reported(kind, expected):
 async def test_message_prefill_is_parsed_in_the_worker_thread_if_it_is_long(size, threads, monkeypatch):
     works = []
 
-    async def apart(work, *args):
+    async def run_in_thread(work, *args):
         works.append(work.__name__)
         return work(*args)
 
-    monkeypatch.setattr(relay, "apart", apart)
+    monkeypatch.setattr(relay, "run_in_thread", run_in_thread)
     turns = [*HELLO_MESSAGES, {"role": "assistant", "content": "<" * size}]
     script = stream(chunk("Hi"), chunk(finish="stop"))
     async with gateway(script, backend={"kind": "vllm"}, model={"format": "hermes_json"}) as site:
