@@ -40,7 +40,7 @@ class Markup(MarkupTags, frozen=True, kw_only=True, dict=True):
     """The Format of a family that marks reasoning and calls by tags."""
 
     @cached_property
-    def apart(self) -> "Markup":
+    def for_reasoning_field(self) -> "Markup":
         """The format of reasoning that the backend sends in a field of its own; its closing tags are text there."""
         return replace(self, thoughts={APART: (APART_END,)})
 
@@ -49,11 +49,11 @@ class Markup(MarkupTags, frozen=True, kw_only=True, dict=True):
         return _MarkupParser(self, read, emit, context).run()
 
 
-def apart(format: Format | None, context: ParseContext) -> Markup | None:
+def reasoning_field_format(format: Format | None, context: ParseContext) -> Markup | None:
     """Return the format of reasoning that the backend sends in a field of its own; None if it cannot hold a call."""
     if not (isinstance(format, Markup) and context.tools) or context.prefill:
         return None
-    return None if (context.in_thought or format.in_thought) == "text" else format.apart
+    return None if (context.in_thought or format.in_thought) == "text" else format.for_reasoning_field
 
 
 class _MarkupParser:

@@ -152,33 +152,33 @@ class FormatParser:
     done: the generator has returned.
     """
 
-    __slots__ = ("_run", "done", "passage", "read")
+    __slots__ = ("_steps", "done", "passage", "reader")
 
-    def __init__(self, read: TextReader, run: ReadStep) -> None:
-        self.read, self._run, self.done = read, run, False
+    def __init__(self, reader: TextReader, steps: ReadStep) -> None:
+        self.reader, self._steps, self.done = reader, steps, False
         self._go_on()
 
     def feed(self, text: str) -> bool:
         """Parse more text.  Return True if all of it passed through."""
         passage = self.passage
         if passage and passage.fits(text):
-            self.read.pass_through(text)
+            self.reader.pass_through(text)
             passage.output(text)
             return True
         if len(text) > _SLICE:
             return all([self.feed(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE)])
-        self.read.feed(text)
+        self.reader.feed(text)
         self._go_on()
         return False
 
     def close(self, cut: bool = False) -> None:
         """Parse the text that the reader held back; see `TextReader.close`."""
-        self.read.close(cut)
+        self.reader.close(cut)
         if not self.done:
             self._go_on()
 
     def _go_on(self) -> None:
         try:
-            self.passage = next(self._run)
+            self.passage = next(self._steps)
         except StopIteration:
             self.passage, self.done = None, True

@@ -64,7 +64,7 @@ class Normalizer:
         if type(event) is not TextDelta:
             return False
         choice = self._choices.get(event.choice)
-        return choice is not None and choice.plain
+        return choice is not None and choice.passes_text
 
     def feed(self, event: Event) -> Iterable[Event]:
         """Return the events that the client may have now; none after a failure."""
@@ -77,7 +77,7 @@ class Normalizer:
 
     def run(self, events: Sequence[Event]) -> list[Event]:
         """Return the events of several that differ only in their texts, as `feed` would for each."""
-        if are_texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
+        if are_texts(events) and (choice := self._choices.get(events[0].choice)) and choice.parses_text:
             return choice.read(events)
         return [event_made for event in events for event_made in self.feed(event)]
 

@@ -234,7 +234,7 @@ def _same(first: str, second: str) -> bool:
 class Owner(Protocol):
     """The choice that owns the calls.  Each method takes it as an argument, because an attribute would be a cycle."""
 
-    def say(self, event: ContentEvent) -> None:
+    def take_content(self, event: ContentEvent) -> None:
         """Take text, reasoning and the like that had to wait."""
 
     def end_before_call(self) -> None:
@@ -351,7 +351,7 @@ class StructuredCalls:
                     break
                 self._end(item, owner, cut)
             else:
-                owner.say(item)
+                owner.take_content(item)
             queue.popleft()
         if len(queue) < 2:
             self._held = 0
@@ -376,7 +376,7 @@ class StructuredCalls:
             ledger.add("repaired", "tool_calls")
         elif not call.started:
             if call.raw:
-                owner.say(TextDelta(self._choice, call.raw))  # arguments without a call become text
+                owner.take_content(TextDelta(self._choice, call.raw))  # arguments without a call become text
         else:
             self._report(call)
             self._calls.end(cut, closed=True)
