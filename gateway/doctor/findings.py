@@ -76,9 +76,9 @@ def parse_as(words: ObservedText, row: FormatSpec) -> tuple[ObservedMessage, boo
 
 def _parsed(words: ObservedText, row: FormatSpec, *, thought_open: bool) -> ObservedMessage:
     context = ParseContext(parameter_schemas(TOOLS) if words.tools else {}, thought_open)
-    normaliser = Normalizer(ParserSettings(row.parse, context, str, Warnings()))
-    normaliser.feed(Finish(0, "stop"))
-    return message_from_events([*normaliser.feed(TextDelta(0, words.text)), *normaliser.close()])
+    normalizer = Normalizer(ParserSettings(row.parse, context, str, Warnings()))
+    normalizer.feed(Finish(0, "stop"))
+    return message_from_events([*normalizer.feed(TextDelta(0, words.text)), *normalizer.close()])
 
 
 class Verdict(Struct, frozen=True):

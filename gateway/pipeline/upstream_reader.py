@@ -43,7 +43,7 @@ class UpstreamReader:
         filters: Sequence[EventFilter] = (),
         limit: int = 8 << 20,
     ) -> None:
-        self._decoder, self._normaliser, self._ledger = decoder, Normalizer(setting), setting.ledger
+        self._decoder, self._normalizer, self._ledger = decoder, Normalizer(setting), setting.ledger
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
         self._frames: FrameDecoder | None = None  # None unless it is a stream
         self._body: BodyBuffer  # set unless it is a stream
@@ -71,7 +71,7 @@ class UpstreamReader:
             return self._keep_body(data) if self._begun is None else self._begin_body(data)
         events: list[Event] = []
         at, end = 0, len(data)
-        while at < end and not self._normaliser.failed:
+        while at < end and not self._normalizer.failed:
             if frames.aligned and end <= self._limit:
                 run, until = decoder.run(data, at, frames)
                 if until > at:
@@ -90,13 +90,13 @@ class UpstreamReader:
 
         It skips the framing and, for plain text, the normalizer.
         """
-        if not self._frames or not self._frames.aligned or self._normaliser.failed:
+        if not self._frames or not self._frames.aligned or self._normalizer.failed:
             return None
         known = self._decoder.repeated_event
         if not known:
             return None
         read = self._decoder.single_chunk_decoder(min(self._limit, _LONE))
-        if self._plain and self._normaliser.passes_unchanged(known):
+        if self._plain and self._normalizer.passes_unchanged(known):
             return read
 
         def read_one(data: bytes) -> Sequence[Event] | None:
@@ -114,10 +114,10 @@ class UpstreamReader:
             return self._decode_body(self._body.close())
         events = self._remaining(self._frames)
         if self._decoder.empty:  # there was nothing, or only an end mark
-            return events + self._flush_filters(self._normaliser.fail(self._decoder.no_choice_problem))
-        if self.done or self._normaliser.has_finished():
+            return events + self._flush_filters(self._normalizer.fail(self._decoder.no_choice_problem))
+        if self.done or self._normalizer.has_finished():
             return events + self._flush_filters(self._close_normalizer())
-        return events + self._flush_filters(self._normaliser.fail(_LOST))
+        return events + self._flush_filters(self._normalizer.fail(_LOST))
 
     def fail(self, problem: Problem) -> list[Event]:
         """Return the last events of a body that broke off.
@@ -125,11 +125,11 @@ class UpstreamReader:
         The round fails unless the backend has finished all requested choices.
         """
         if not self._frames:
-            return self._flush_filters(self._normaliser.fail(problem))
+            return self._flush_filters(self._normalizer.fail(problem))
         events = self._remaining(self._frames)
-        if self.done or self._normaliser.has_finished(self._decoder.n):
+        if self.done or self._normalizer.has_finished(self._decoder.n):
             return events + self.close()
-        return events + self._flush_filters(self._normaliser.fail(problem))
+        return events + self._flush_filters(self._normalizer.fail(problem))
 
     @property
     def done(self) -> bool:
@@ -139,12 +139,12 @@ class UpstreamReader:
     @property
     def finished(self) -> bool:
         """True if the backend has given a finish reason for each choice that has begun."""
-        return self._normaliser.has_finished()
+        return self._normalizer.has_finished()
 
     @property
     def calls(self) -> int:
         """The number of tool calls that have begun."""
-        return self._normaliser.calls
+        return self._normalizer.calls
 
     @property
     def usage(self) -> Usage:
@@ -169,19 +169,19 @@ class UpstreamReader:
         try:
             self._body.append(piece)
         except FrameTooLong as error:
-            return [*transforms.apply_filters(self._filters, self._normaliser.fail(error.problem))]
+            return [*transforms.apply_filters(self._filters, self._normalizer.fail(error.problem))]
         return []
 
     def _decode_body(self, body: bytes) -> list[Event]:
         """Return the events of one whole body: mostly a text with its finish, which pass unchanged."""
-        made = [] if self._normaliser.failed else self._decoder.decode_whole(body) + self._decoder.rest()
+        made = [] if self._normalizer.failed else self._decoder.decode_whole(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
             others = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
             if passes_unchanged(others, self._setting):
                 return made
         events = [event for one in made for event in self._normalize(one)]
-        if self._normaliser.is_empty:
-            return events + self._flush_filters(self._normaliser.fail(self._decoder.no_choice_problem))
+        if self._normalizer.is_empty:
+            return events + self._flush_filters(self._normalizer.fail(self._decoder.no_choice_problem))
         return events + self._flush_filters(self._close_normalizer())
 
     def _remaining(self, frames: FrameDecoder) -> list[Event]:
@@ -198,10 +198,10 @@ class UpstreamReader:
         return [*transforms.apply_filters(self._filters, last), *transforms.close_filters(self._filters)]
 
     def _close_normalizer(self) -> Iterable[Event]:
-        last = self._normaliser.close()
-        if self._normaliser.failed:
+        last = self._normalizer.close()
+        if self._normalizer.failed:
             return last
-        if not self._normaliser.has_finished(self._decoder.n):
+        if not self._normalizer.has_finished(self._decoder.n):
             self._ledger.add("unenforced", "n")
         if self._decoder.lacks_logprobs and not any(entry.endswith(":logprobs") for entry in self._ledger.entries()):
             self._ledger.add("unenforced", "logprobs")
@@ -209,7 +209,7 @@ class UpstreamReader:
 
     def _estimate_usage(self) -> Iterable[Usage]:
         """Return the usage that the backend did not count, of the response or of its reasoning."""
-        usage, thought = self._decoder.counted, self._normaliser.thought
+        usage, thought = self._decoder.counted, self._normalizer.thought
         if usage and (usage.reasoning or not thought or not self._decoder.estimates_reasoning):
             return ()
         self._ledger.add("estimated", "usage.reasoning_tokens" if usage else "usage")
@@ -219,35 +219,35 @@ class UpstreamReader:
 
     def _events_of_repeats(self, run: list[Event]) -> Sequence[Event]:
         """Return the output of events that differ only in their texts."""
-        if not run or (self._plain and self._normaliser.passes_unchanged(run[0])):
+        if not run or (self._plain and self._normalizer.passes_unchanged(run[0])):
             return run
         return self._normalize_run(run)
 
     def _normalize_run(self, run: Sequence[Event]) -> Sequence[Event]:
         """Return the output of such events if they do not pass unchanged."""
-        events = self._normaliser.run(run)
+        events = self._normalizer.run(run)
         return transforms.apply_filters(self._filters, events) if self._filters else events
 
     def _events_of_payloads(self, payloads: Iterator[bytes]) -> list[Event]:
-        decoder, normaliser = self._decoder, self._normaliser
+        decoder, normalizer = self._decoder, self._normalizer
         events: list[Event] = []
         try:
             for payload in payloads:
-                if normaliser.failed:
+                if normalizer.failed:
                     break  # the rest of the data is ignored
 
                 for raw in decoder.decode(payload):
                     events += self._normalize(raw)
-                if decoder.done and normaliser.has_finished():
-                    events += transforms.apply_filters(self._filters, normaliser.close())  # only usage may follow
+                if decoder.done and normalizer.has_finished():
+                    events += transforms.apply_filters(self._filters, normalizer.close())  # only usage may follow
         except FrameTooLong as error:
-            events += transforms.apply_filters(self._filters, normaliser.fail(error.problem))
+            events += transforms.apply_filters(self._filters, normalizer.fail(error.problem))
         return events
 
     def _normalize(self, raw: Event) -> Iterable[Event]:
-        if self._plain and self._normaliser.passes_unchanged(raw):
+        if self._plain and self._normalizer.passes_unchanged(raw):
             return (raw,)
-        events = self._normaliser.feed(raw)
+        events = self._normalizer.feed(raw)
         return transforms.apply_filters(self._filters, events) if self._filters else events
 
 

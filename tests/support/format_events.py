@@ -30,9 +30,9 @@ def untraced(test):
 
 def text_events(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=None, limit=8 << 20):
     """Return the events of a text in these pieces."""
-    normaliser = Normalizer(replace(setting(format, ledger=ledger, limit=limit), context=context))
-    events = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
-    return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])
+    normalizer = Normalizer(replace(setting(format, ledger=ledger, limit=limit), context=context))
+    events = [event for piece in pieces if piece for event in normalizer.feed(TextDelta(0, piece))]
+    return merge([*events, *normalizer.feed(Finish(0, finish)), *normalizer.close()])
 
 
 def written(events):
