@@ -73,7 +73,7 @@ class ParserOutput(Protocol):
     def thought_end(self, tag: str) -> None:
         """Take a closing tag of reasoning without its opening tag: all text so far is reasoning."""
 
-    def unread(self, format: str) -> None:
+    def note_unread(self, format: str) -> None:
         """Add a warning that a call in this format stays text, as it cannot be parsed."""
 
 

@@ -97,9 +97,9 @@ class HeldOutput:
         """Hold a closing tag without its opening tag."""
         self._add("thought_end", tag)
 
-    def unread(self, format: str) -> None:
+    def note_unread(self, format: str) -> None:
         """Hold a warning about a call that cannot be parsed."""
-        self._add("unread", format)
+        self._add("note_unread", format)
 
     def _add(self, method: str, *arguments: str) -> None:
         if self._thought is not None and not self._settled:
@@ -134,7 +134,7 @@ class ThoughtEnd:
         self._emit, self._gap, self._tag = emit, gap, tag
         self.tool_args, self.tool_end = emit.tool_args, emit.tool_end
         self.text, self.reasoning, self.incomplete_call = emit.text, emit.reasoning, emit.incomplete_call
-        self.note_dropped, self.thought_end, self.unread = emit.note_dropped, emit.thought_end, emit.unread
+        self.note_dropped, self.thought_end, self.note_unread = emit.note_dropped, emit.thought_end, emit.note_unread
 
     def end(self) -> None:
         """End the reasoning, once."""
@@ -155,7 +155,7 @@ class CallsOnlyOutput:
 
     def __init__(self, emit: ParserOutput) -> None:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
-        self.unread = emit.unread
+        self.note_unread = emit.note_unread
         self.text = self.thought_end = self.reasoning = self.incomplete_call = self.note_dropped = _ignore
 
 

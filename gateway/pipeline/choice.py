@@ -161,7 +161,7 @@ class ChoiceNormalizer:
         if format and self._setting.auto and format_mismatch.surely_calls(unsent, format, self._context):
             self._reread(format, unsent)
         else:
-            self._output.unread(name)
+            self._output.note_unread(name)
 
     def _reread(self, format: Format, text: str) -> None:
         """Read the text that has not been sent in another format."""

@@ -102,7 +102,7 @@ class ChoiceOutput:
         self._shown = ""
         self._seen.clear()
 
-    def unread(self, format: str) -> None:
+    def note_unread(self, format: str) -> None:
         """Warn about a tool call in a format that was not read."""
         self._ledger.add("unread", f"tool_calls={format}")
 

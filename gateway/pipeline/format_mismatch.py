@@ -141,4 +141,4 @@ class _Calls:
     def text(self, text: str) -> None:
         """Ignore the text; also the other outputs."""
 
-    reasoning = incomplete_call = note_dropped = unread = thought_end = text
+    reasoning = incomplete_call = note_dropped = note_unread = thought_end = text

@@ -72,10 +72,10 @@ class PrefillOutput:
         if self._resumed:
             self._emit.thought_end(tag)
 
-    def unread(self, format: str) -> None:
+    def note_unread(self, format: str) -> None:
         """Pass on a warning, unless it concerns the prefill."""
         if self._resumed:
-            self._emit.unread(format)
+            self._emit.note_unread(format)
 
     def _new(self, text: str) -> str:
         """Return the part of a text, which ends at the reader's offset, that is not in the prefill."""

@@ -11,14 +11,14 @@ class Emit:
     def __init__(self):
         self.formats = []
 
-    def unread(self, format):
+    def note_unread(self, format):
         self.formats.append(format)
 
 
 def test_held_call_that_no_format_reads_is_reported_if_it_counts():
     emit = Emit()
     held = HeldOutput(emit, TextReader(), ParseContext({}), (), apart=False)
-    held.unread("pythonic")
+    held.note_unread("pythonic")
     assert emit.formats == []
     held.count()
     assert emit.formats == ["pythonic"]

@@ -65,7 +65,7 @@ class _Block:
         """Raise Malformed, as a block of calls has no text."""
         raise Malformed
 
-    reasoning = incomplete_call = unread = thought_end = text
+    reasoning = incomplete_call = note_unread = thought_end = text
 
     def _add(self, method: str, *arguments: str) -> None:
         self._found.append((method, arguments))
@@ -197,7 +197,7 @@ class _Calls:
         try:
             whole = yield from pythonic.read_arguments(self._read, pieces.append, tool)
         except Malformed:
-            self._emit.unread("pythonic")
+            self._emit.note_unread("pythonic")
             raise
         if not whole:
             raise Malformed

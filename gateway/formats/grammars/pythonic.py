@@ -259,7 +259,7 @@ class Pythonic(Struct, frozen=True):
         try:
             whole = yield from read_arguments(read, pieces.append, context.tools.get(name, {}))
         except Malformed:
-            emit.unread(self.format)
+            emit.note_unread(self.format)
             begun = read.end_recording()
             read.begin_recording(begun)
             yield from Nesting(begun).leave(read, _ignore)
