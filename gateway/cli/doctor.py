@@ -20,7 +20,7 @@ from gateway.cli.doctor_runner import ModelExaminer
 from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, UnreadableFile, build_config
 from gateway.doctor.checks import run_checks
 from gateway.doctor.config_merge import merge_config
-from gateway.doctor.probe_requests import QUESTIONS
+from gateway.doctor.probe_requests import PROBE_REQUESTS
 from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
 from gateway.errors import GatewayError
 from gateway.server.process.config_files import read_text
@@ -133,7 +133,7 @@ async def _consult(
     until = asyncio.get_running_loop().time() + wanted.seconds
     servers = []
     async with _patients(wanted, known, ports) as patients:
-        questions = len(QUESTIONS) * sum(len(patient.models) for patient in patients)
+        questions = len(PROBE_REQUESTS) * sum(len(patient.models) for patient in patients)
         with typer.progressbar(length=questions, label="examining", file=out, hidden=not out.isatty()) as bar:
             for patient in patients:
                 servers.append(await _examined(patient, wanted, known, until, lambda: bar.update(1)))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gateway import config
 from gateway.backends import KINDS
 from gateway.doctor.findings import Findings
-from gateway.doctor.probe_requests import QUESTIONS, ProbeRequest, build_probe_body, omitted_fields
+from gateway.doctor.probe_requests import PROBE_REQUESTS, ProbeRequest, build_probe_body, omitted_fields
 from gateway.doctor.probe_response import ProbeResponse, ProbeResponseReader
 from gateway.errors import GatewayError, Problem
 from gateway.formats import FORMATS
@@ -69,14 +69,14 @@ class ModelExaminer:
 
         configured: the model in the configuration, which may set the context length.
         """
-        chosen = await self._chosen(model)
+        chosen = await self._choose_format(model)
         response: dict[str, ProbeResponse] = {}
-        for name, question in QUESTIONS.items():
+        for name, probe in PROBE_REQUESTS.items():
             if self._seconds() and not ("plain" in response and response["plain"].problem):
-                response[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
+                response[name] = await self._send_probe(probe, model, special=FORMATS[chosen.format].special)
             self._tick()
         responses, messages = [
-            await self._has(one, model) if self._seconds() else None for one in (_RESPONSES, _MESSAGES)
+            await self._has_api(one, model) if self._seconds() else None for one in (_RESPONSES, _MESSAGES)
         ]
         # The metadata comes last: some servers know it only once the model is loaded.
         route = BackendRoute(model, configured or config.ModelSettings(), self._backend, model)
@@ -98,7 +98,7 @@ class ModelExaminer:
     def _route(self, model: str, format: str = "auto") -> BackendRoute:
         return BackendRoute(model, config.ModelSettings(format=format), self._backend, model)
 
-    async def _chosen(self, model: str) -> FormatChoice:
+    async def _choose_format(self, model: str) -> FormatChoice:
         """Choose the format by name or template, and learn if the prompt opens a thought.
 
         The second choice names a format, so that the prompt is checked even if the server parses the reasoning.
@@ -108,38 +108,38 @@ class ModelExaminer:
         named = await choose_format(self._route(model, "think" if chosen.format == "auto" else chosen.format), nothing)
         return replace(chosen, thought_open=named.thought_open)
 
-    async def _ask(self, question: ProbeRequest, model: str, *, special: bool) -> ProbeResponse:
+    async def _send_probe(self, probe: ProbeRequest, model: str, *, special: bool) -> ProbeResponse:
         ledger, begun = Warnings(), self._now()
         kind = KINDS[self._settings.kind]
-        request, body = build_probe_body(question, model, kind, special, ledger)
-        listener = ProbeResponseReader(question, request, kind)
-        call, seconds = HttpUpstreamCall(self._backend, body, listener.answered), self._seconds()
+        request, body = build_probe_body(probe, model, kind, special, ledger)
+        reader = ProbeResponseReader(probe, request, kind)
+        call, seconds = HttpUpstreamCall(self._backend, body, reader.answered), self._seconds()
         try:
             async with asyncio.timeout(seconds):
-                await self._listen(call, listener, begun)
+                await self._read_response(call, reader, begun)
         except TimeoutError:
-            listener.fail(Problem(504, f"the response did not end within {seconds:.0f} s"))
+            reader.fail(Problem(504, f"the response did not end within {seconds:.0f} s"))
         except GatewayError as error:
-            listener.fail(error.problem)
+            reader.fail(error.problem)
         finally:
             call.close()
-        return self._masked(replace(listener.response(), omitted_fields=omitted_fields(ledger)))
+        return self._mask_key(replace(reader.response(), omitted_fields=omitted_fields(ledger)))
 
-    async def _listen(self, call: HttpUpstreamCall, listener: ProbeResponseReader, begun: float) -> None:
-        while not listener.done:
+    async def _read_response(self, call: HttpUpstreamCall, reader: ProbeResponseReader, begun: float) -> None:
+        while not reader.done:
             await call.ready()
             data = call.read()
             call.report_outcome(None)
             if not data:
-                listener.close(self._now() - begun)
+                reader.close(self._now() - begun)
                 return
-            listener.feed(data, self._now() - begun)
+            reader.feed(data, self._now() - begun)
 
-    def _masked(self, response: ProbeResponse) -> ProbeResponse:
+    def _mask_key(self, response: ProbeResponse) -> ProbeResponse:
         """Mask the API key in a problem; a server may repeat the key in its error message."""
         return replace(response, problem=self._backend.mask_problem(response.problem)) if response.problem else response
 
-    async def _has(self, api: _OtherApi, model: str) -> bool | None:
+    async def _has_api(self, api: _OtherApi, model: str) -> bool | None:
         """Return True if the server has this API itself; None if unknown."""
         body = json.encode({"model": model, **api.request})
         call = HttpUpstreamCall(self._backend, body, lambda _: None, api.path)

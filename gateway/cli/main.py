@@ -207,10 +207,10 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
     """
     from gateway.cli.doctor import DoctorOptions, examine_servers, report_result
     from gateway.cli.suggestions import unknown_check
-    from gateway.doctor.checks import PROBES
+    from gateway.doctor.checks import CHECKS
 
-    if strange := [name for name in only or () if name not in PROBES]:
-        raise typer.BadParameter(unknown_check(strange[0], PROBES))
+    if strange := [name for name in only or () if name not in CHECKS]:
+        raise typer.BadParameter(unknown_check(strange[0], CHECKS))
     file = config or (LOCAL_FILE if write else None)
     wanted = DoctorOptions(
         url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,

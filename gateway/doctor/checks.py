@@ -1,4 +1,4 @@
-"""List all probes of a model, a row each, and judge their responses.
+"""List all checks of a model, a row each, and judge the responses to its probes.
 
 A missing tool call is no fault of the server if the model made none.
 """
@@ -127,7 +127,7 @@ def check_logprobs(_: Findings, response: ProbeResponse) -> Verdict:
     """Check that the text has log probabilities."""
     if not response.message.text:
         return unknown_verdict("the response is empty")
-    return passed_verdict("arrive with the text") if response.chances else ignored_field_verdict("are missing")
+    return passed_verdict("arrive with the text") if response.has_logprobs else ignored_field_verdict("are missing")
 
 
 def check_images(findings: Findings) -> Verdict:
@@ -159,7 +159,7 @@ def check_context_length(findings: Findings) -> Verdict:
 def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
     """Check that the server stops when the client disconnects: the next response then begins without delay."""
     endless, before = findings.probe_responses["endless"], findings.probe_responses["streamed"]
-    if not endless.left or before.begun is None or response.begun is None:
+    if not endless.is_abandoned or before.begun is None or response.begun is None:
         return unknown_verdict("no response was long enough to cancel")
     words = f"the next response began after {response.begun:.1f} s"
     if response.begun <= before.begun * _TIMES + _GRACE:
@@ -191,11 +191,11 @@ def _other_api(has: bool | None, findings: Findings) -> Verdict:
     return unknown_verdict("the server did not report it") if has is None else passed_verdict(words[has])
 
 
-def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
+def check_tool_calls(probe: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
     """Return the check of a response in which at least `least` tool calls are due."""
 
     def judge(findings: Findings, response: ProbeResponse) -> Verdict:
-        found = findings.observed_message(question).calls
+        found = findings.observed_message(probe).calls
         if len(found) < least:
             return unknown_verdict(_missing(len(found), response))
         if len(response.message.calls) < least:
@@ -272,7 +272,7 @@ def _sound(call: ObservedToolCall) -> bool:
         return False
 
 
-PROBES: Mapping[str, Check] = MappingProxyType(
+CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "chat": check_response("plain", check_chat),
         "streaming": check_response("streamed", check_streaming),
@@ -301,10 +301,10 @@ PROBES: Mapping[str, Check] = MappingProxyType(
 
 def run_checks(findings: Findings, names: Collection[str] = ()) -> dict[str, Verdict]:
     """Return the verdicts with these names, or all."""
-    return {name: probe.judge(findings) for name, probe in PROBES.items() if not names or name in names}
+    return {name: check.judge(findings) for name, check in CHECKS.items() if not names or name in names}
 
 
 def newly_ignored_fields(findings: Findings) -> set[str]:
     """Return the fields that the server ignores, and that the gateway does not know it to ignore."""
-    found = {probe.field for probe in PROBES.values() if probe.judge(findings).ignored}
+    found = {check.field for check in CHECKS.values() if check.judge(findings).ignored}
     return {field for field in found if not findings.is_known_to_ignore(field)}

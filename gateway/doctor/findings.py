@@ -9,7 +9,7 @@ from msgspec import Struct
 from gateway.backends import KINDS, Kind
 from gateway.backends.ignored_fields import is_known_to_ignore, with_ignored_fields
 from gateway.backends.model_metadata import ModelMetadata
-from gateway.doctor.probe_requests import QUESTIONS, TOOLS
+from gateway.doctor.probe_requests import PROBE_REQUESTS, TOOLS
 from gateway.doctor.probe_response import ObservedMessage, ProbeResponse, message_from_events, parameter_schemas
 from gateway.events import Finish, TextDelta
 from gateway.formats import FORMATS
@@ -128,14 +128,14 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def reading(self) -> DetectedFormat:
         """The format detected in the texts of all responses."""
-        return detect_format([self._words(question) for question in self.probe_responses], FORMATS, self.chosen.format)
+        return detect_format([self._words(probe) for probe in self.probe_responses], FORMATS, self.chosen.format)
 
-    def observed_message(self, question: str) -> ObservedMessage:
+    def observed_message(self, probe: str) -> ObservedMessage:
         """Return the response to a probe, with its markup parsed."""
-        message = self.probe_responses[question].message
+        message = self.probe_responses[probe].message
         if not self.reading.format:
             return message
-        found, _ = parse_as(self._words(question), FORMATS[self.reading.format])
+        found, _ = parse_as(self._words(probe), FORMATS[self.reading.format])
         return ObservedMessage(
             found.text, message.thought or found.thought, message.calls + found.calls, message.finish
         )
@@ -147,12 +147,10 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
         The value is `native` if the server itself parsed all thoughts and tool calls.  The probe without tool choice
         does not count: servers do not look for tool calls there.
         """
-        message = {
-            question: response.message for question, response in self.probe_responses.items() if question != "none"
-        }
-        left = any(self.observed_message(question).calls != observed.calls for question, observed in message.items())
+        message = {probe: response.message for probe, response in self.probe_responses.items() if probe != "none"}
+        left = any(self.observed_message(probe).calls != observed.calls for probe, observed in message.items())
         left = left or any(
-            self.observed_message(question).thought != observed.thought for question, observed in message.items()
+            self.observed_message(probe).thought != observed.thought for probe, observed in message.items()
         )
         if not left and any(observed.calls or observed.thought for observed in message.values()):
             return "native"
@@ -169,5 +167,5 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
             return "open"
         return "closed" if plain.text and plain.finish == "stop" and not plain.thought else None
 
-    def _words(self, question: str) -> ObservedText:
-        return ObservedText(self.probe_responses[question].message.text, bool(QUESTIONS[question].request.tools))
+    def _words(self, probe: str) -> ObservedText:
+        return ObservedText(self.probe_responses[probe].message.text, bool(PROBE_REQUESTS[probe].request.tools))

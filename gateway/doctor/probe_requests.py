@@ -121,16 +121,16 @@ def _written(value: object) -> str:
 class ProbeRequest(Struct, frozen=True):
     """A probe.  request: without a model name.
 
-    shown: the request has tools, and none may be called.
-    left: the client disconnects before the response ends.
+    offers_forbidden_tools: the request has tools, and none may be called.
+    is_abandoned: the client disconnects before the response ends.
     """
 
     request: Request
-    shown: bool = False
-    left: bool = False
+    offers_forbidden_tools: bool = False
+    is_abandoned: bool = False
 
 
-def _ask(
+def _request(
     messages: tuple[Message, ...],
     *,
     tools: tuple[Tool, ...] = (),
@@ -155,34 +155,34 @@ def _format(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
 
 
-_PLAIN = _ask(arithmetic_messages(thinking=False))
-_WEATHER = _ask(one_tool_call_messages(), tools=TOOLS)
-_WEATHERS = _ask(two_tool_calls_messages(), tools=TOOLS)
-_NO_NEED = _ask(arithmetic_messages(thinking=False), tools=TOOLS, choice="required")
+_PLAIN = _request(arithmetic_messages(thinking=False))
+_WEATHER = _request(one_tool_call_messages(), tools=TOOLS)
+_WEATHERS = _request(two_tool_calls_messages(), tools=TOOLS)
+_NO_NEED = _request(arithmetic_messages(thinking=False), tools=TOOLS, choice="required")
 _STREAMED = replace(_PLAIN, stream=True)
 
 # In the order in which they are sent; if the first fails, the others are skipped.
-QUESTIONS: Mapping[str, ProbeRequest] = MappingProxyType(
+PROBE_REQUESTS: Mapping[str, ProbeRequest] = MappingProxyType(
     {
         "plain": ProbeRequest(_PLAIN),
         "streamed": ProbeRequest(_STREAMED),
         "endless": ProbeRequest(
-            _ask((user_message("Count from 1 to 1000, one number a line."),), stream=True), left=True
+            _request((user_message("Count from 1 to 1000, one number a line."),), stream=True), is_abandoned=True
         ),
         "after": ProbeRequest(_STREAMED),
-        "thinking": ProbeRequest(_ask(arithmetic_messages(thinking=True), stream=True)),
+        "thinking": ProbeRequest(_request(arithmetic_messages(thinking=True), stream=True)),
         "tools": ProbeRequest(_WEATHER),
         "tools_streamed": ProbeRequest(replace(_WEATHER, stream=True)),
         "parallel": ProbeRequest(replace(_WEATHERS, stream=True)),
         "one_call": ProbeRequest(replace(_WEATHERS, rest={**_WEATHERS.rest, "parallel_tool_calls": False})),
         "required": ProbeRequest(replace(_NO_NEED, max_tokens=_FEW_TOKENS)),
         "named": ProbeRequest(replace(_WEATHER, tool_choice=ToolName("get_time"))),
-        "none": ProbeRequest(_WEATHER, shown=True),
+        "none": ProbeRequest(_WEATHER, offers_forbidden_tools=True),
         "schema": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "response_format": _format(_SCHEMA)})),
         "stopped": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "stop": ["="]})),
         "twice": ProbeRequest(replace(_PLAIN, n=2, rest={"temperature": 1})),
         "chances": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "logprobs": True, "top_logprobs": 2})),
-        "image": ProbeRequest(_ask(image_messages())),
+        "image": ProbeRequest(_request(image_messages())),
     }
 )
 
@@ -196,7 +196,7 @@ def matches_probe_schema(value: object) -> bool:
 
 
 def build_probe_body(
-    question: ProbeRequest, model: str, kind: Kind, special: bool, ledger: Warnings
+    probe: ProbeRequest, model: str, kind: Kind, special: bool, ledger: Warnings
 ) -> tuple[Request, bytes]:
     """Return the request of a probe, and its body for this kind of server.
 
@@ -204,13 +204,13 @@ def build_probe_body(
     """
     if kind.dialect == "openai":
         kind = replace(kind, fields={**kind.fields, **dict.fromkeys(_SENT_TO_ALL, PASSED)})
-    if question.shown:  # sends tools that may not be called, even where they would be left out
+    if probe.offers_forbidden_tools:  # sends tools that may not be called, even where they would be left out
         kind = replace(kind, refuses_tools=True)
-    request = replace(question.request, model=model)
+    request = replace(probe.request, model=model)
     if request.is_tool_forced and isinstance(kind.fields["tool_choice"], EmulatedRule):
         ledger.add("unenforced", "tool_choice")
     policy = MessagePolicy(reasoning=kind.reasoning, continues=kind.continues, lists=kind.lists)
-    target = BodyTarget(model, kind, policy, parsed_here=question.shown, special=special)
+    target = BodyTarget(model, kind, policy, parsed_here=probe.offers_forbidden_tools, special=special)
     return request, DIALECTS[kind.dialect].body(request, target, KNOWN, ledger)
 
 

@@ -56,31 +56,31 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
     problem: the error, before or after the message.
     choices: the number of choices.
     delta_count: the number of text and reasoning deltas.
-    chances: some text has log probabilities.
+    has_logprobs: some text has log probabilities.
     usage: the tokens, if the server counted them.
     field: the field with the reasoning; "" for none.
     omitted_fields: fields that the request left out.
     warnings: the repairs that the response needed.
     begun: seconds until the first content; None if there was none.
-    left: the client disconnected before the response ended.
+    is_abandoned: the client disconnected before the response ended.
     """
 
     message: ObservedMessage = ObservedMessage()
     problem: Problem | None = None
     choices: int = 0
     delta_count: int = 0
-    chances: bool = False
+    has_logprobs: bool = False
     usage: Usage | None = None
     field: str = ""
     omitted_fields: frozenset[str] = frozenset()
     warnings: frozenset[str] = frozenset()
     begun: float | None = None
-    left: bool = False
+    is_abandoned: bool = False
 
     @property
     def cut(self) -> bool:
         """True if the response was cut off before the model had finished."""
-        return self.message.finish == "length" or self.left
+        return self.message.finish == "length" or self.is_abandoned
 
     @property
     def is_reasoning_only(self) -> bool:
@@ -91,12 +91,12 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
 class ProbeResponseReader:
     """Collect a response with the times of its parts; used like an UpstreamReader."""
 
-    def __init__(self, question: ProbeRequest, request: Request, kind: Kind) -> None:
+    def __init__(self, probe: ProbeRequest, request: Request, kind: Kind) -> None:
         self._ledger = Warnings()
         setting = ParserSettings(None, ParseContext(parameter_schemas(request.tools)), str, self._ledger)
         decoder = DIALECTS[kind.dialect].decoder(request, self._ledger)
         self._upstream = UpstreamReader(decoder, setting, lambda: 0, (), _LIMIT)
-        self._question = question
+        self._probe = probe
         self._events: list[Event] = []
         self._raw = bytearray()
         self._begun: float | None = None
@@ -105,7 +105,7 @@ class ProbeResponseReader:
     def done(self) -> bool:
         """True if no more data is needed."""
         failed = bool(self._events) and type(self._events[-1]) is Failure
-        return failed or (self._question.left and self._begun is not None)
+        return failed or (self._probe.is_abandoned and self._begun is not None)
 
     def answered(self, content_type: str) -> None:
         """Note the content type of a response without an error."""
@@ -137,12 +137,13 @@ class ProbeResponseReader:
             problem=next((event.problem for event in events if isinstance(event, Failure)), None),
             choices=len({event.choice for event in events if isinstance(event, Finish)}),
             delta_count=len(words),
-            chances=any(isinstance(event, TextDelta) and event.logprobs for event in events),
+            has_logprobs=any(isinstance(event, TextDelta) and event.logprobs for event in events),
             usage=counts[-1] if counts and "estimated:usage" not in noted else None,
             field=found[1].decode() if found else "",
             warnings=noted,
             begun=self._begun,
-            left=self._question.left and not (self._upstream.finished or any(isinstance(e, Failure) for e in events)),
+            is_abandoned=self._probe.is_abandoned
+            and not (self._upstream.finished or any(isinstance(e, Failure) for e in events)),
         )
 
     def _take(self, events: Iterable[Event], seconds: float) -> None:

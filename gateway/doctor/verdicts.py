@@ -60,11 +60,11 @@ def ignored_field_verdict(words: str, advice: str = "") -> Verdict:
     return Verdict("wanting", words, advice, ignored=True)
 
 
-def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
+def check_response(probe: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """Return the check of one probe's response.  topic: the advice if the server refused the request."""
 
     def judged(findings: Findings) -> Verdict:
-        response = findings.probe_responses.get(question)
+        response = findings.probe_responses.get(probe)
         if response is None:
             return unknown_verdict("was not tested")
         if response.problem:
@@ -75,7 +75,7 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
     return Check(judged)
 
 
-def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
+def check_field(probe: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """Return the check that a server supports an API field; its advice names the remedy of the gateway."""
 
     def read_verdict(findings: Findings, response: ProbeResponse) -> Verdict:
@@ -83,10 +83,10 @@ def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTo
             return failed_verdict(f"the server's API has no field `{field}`")
         return judge(findings, response)
 
-    probe = check_response(question, read_verdict, topic)
+    check = check_response(probe, read_verdict, topic)
 
     def judged(findings: Findings) -> Verdict:
-        found, kind = probe.judge(findings), findings.configured_kind
+        found, kind = check.judge(findings), findings.configured_kind
         if found.ignored and not findings.is_known_to_ignore(field):
             then = f"`ignores: [{field}]`, and {_by_the_gateway(field, with_ignored_fields(kind, [field]))}"
             return replace(found, advice="; or ".join(filter(None, (found.advice, then))))
@@ -106,7 +106,7 @@ def advice_for(topic: AdviceTopic, findings: Findings) -> str:
 
 
 def reasoning_only_verdict(findings: Findings) -> Verdict:
-    """Of an answer that is nothing but a thought, by the server's word."""
+    """Return the verdict for a response that is complete and nothing but reasoning, as the server labels it."""
     return failed_verdict("the server takes the whole response for a thought", advice_for("no_thoughts", findings))
 
 

@@ -12,10 +12,10 @@ from gateway.backends import KINDS
 from gateway.backends.kind_row import AdviceTopic
 from gateway.backends.model_metadata import ModelMetadata
 from gateway.config import ConfigError, parse
-from gateway.doctor.checks import PROBES, newly_ignored_fields, run_checks
+from gateway.doctor.checks import CHECKS, newly_ignored_fields, run_checks
 from gateway.doctor.config_merge import merge_config
 from gateway.doctor.findings import DetectedFormat, Findings, ObservedText, detect_format, parse_as
-from gateway.doctor.probe_requests import QUESTIONS, build_probe_body, matches_probe_schema, omitted_fields
+from gateway.doctor.probe_requests import PROBE_REQUESTS, build_probe_body, matches_probe_schema, omitted_fields
 from gateway.doctor.probe_response import ObservedMessage, ObservedToolCall, ProbeResponse, ProbeResponseReader
 from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
 from gateway.doctor.verdicts import advice
@@ -41,7 +41,7 @@ SUM = "4 + 3 = 7."
 def body_of(question, kind, special=False):
     """Return the body for a question, and the fields that are left out."""
     ledger = Warnings()
-    _, body = build_probe_body(QUESTIONS[question], "m", KINDS[kind], special, ledger)
+    _, body = build_probe_body(PROBE_REQUESTS[question], "m", KINDS[kind], special, ledger)
     return json.loads(body), omitted_fields(ledger)
 
 
@@ -108,7 +108,7 @@ def test_doctor_schema_check_accepts_only_valid_values(value, right):
 
 
 def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"):
-    probe = QUESTIONS[question]
+    probe = PROBE_REQUESTS[question]
     request, _ = build_probe_body(probe, "m", KINDS[kind], special=False, ledger=Warnings())
     listener = ProbeResponseReader(probe, request, KINDS[kind])
     listener.answered(type)
@@ -126,7 +126,7 @@ def test_doctor_reads_a_streamed_response():
     response = listen(chunk("", role="assistant"), *pieces)
     assert response.message == ObservedMessage("4 + 3 = 7.", "Hm", (), "stop")
     assert (response.delta_count, response.choices, response.begun, response.problem) == (3, 1, 2.0, None)
-    assert (response.field, response.usage, response.chances, response.cut) == (
+    assert (response.field, response.usage, response.has_logprobs, response.cut) == (
         "reasoning",
         Usage(7, 3, reasoning=1),
         False,
@@ -170,8 +170,8 @@ def test_doctor_keeps_the_text_of_a_broken_stream():
 
 def test_doctor_leaves_an_endless_response():
     response = listen(chunk("Hi"), chunk(" there"), question="endless")
-    assert response.left and response.cut and response.message.text == "Hi" and response.problem is None
-    assert not listen(chunk("Hi") + chunk(finish="stop"), question="endless").left
+    assert response.is_abandoned and response.cut and response.message.text == "Hi" and response.problem is None
+    assert not listen(chunk("Hi") + chunk(finish="stop"), question="endless").is_abandoned
 
 
 def test_doctor_limits_the_bytes_of_a_response():
@@ -191,7 +191,7 @@ def test_doctor_reads_the_first_choice_and_counts_all():
 def test_doctor_notices_logprobs():
     entry = {"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}
     choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": {"content": [entry]}, "finish_reason": "stop"}
-    assert listen(frame(choices=[choice]), DONE).chances
+    assert listen(frame(choices=[choice]), DONE).has_logprobs
 
 
 def test_doctor_notes_repaired_tool_calls():
@@ -241,7 +241,7 @@ GOOD = MappingProxyType(
     {
         "plain": ProbeResponse(message=ObservedMessage(SUM, finish="stop"), delta_count=1),
         "streamed": ProbeResponse(message=ObservedMessage(SUM, finish="stop"), delta_count=8, begun=0.5),
-        "endless": ProbeResponse(message=ObservedMessage("1"), left=True),
+        "endless": ProbeResponse(message=ObservedMessage("1"), is_abandoned=True),
         "after": ProbeResponse(message=ObservedMessage(SUM, finish="stop"), begun=0.6),
         "thinking": ProbeResponse(
             message=ObservedMessage(SUM, "That is 7.", (), "stop"), field="reasoning", usage=Usage(98, 9)
@@ -258,7 +258,7 @@ GOOD = MappingProxyType(
         "schema": ProbeResponse(message=ObservedMessage('{"colour": "blue", "number": 7}', finish="stop")),
         "stopped": ProbeResponse(message=ObservedMessage("4 + 3 ", finish="stop")),
         "twice": ProbeResponse(message=ObservedMessage(SUM), choices=2),
-        "chances": ProbeResponse(message=ObservedMessage(SUM), chances=True),
+        "chances": ProbeResponse(message=ObservedMessage(SUM), has_logprobs=True),
         "image": ProbeResponse(message=ObservedMessage("It is Red.")),
     }
 )
@@ -288,7 +288,7 @@ def findings(
 
 def test_doctor_verdicts_of_a_perfect_backend_are_good():
     found = run_checks(findings())
-    assert {verdict.state for verdict in found.values()} == {"good"} and list(found) == list(PROBES)
+    assert {verdict.state for verdict in found.values()} == {"good"} and list(found) == list(CHECKS)
     assert not any(verdict.advice for verdict in found.values())
     assert found["thoughts"].words == "arrive in `reasoning`"
     assert found["cancellation"].words == "the next response began after 0.6 s"
@@ -478,7 +478,7 @@ def test_doctor_verdict_follows_the_response(name, response, state, words):
 
 
 def test_doctor_verdict_cases_cover_all_probes():
-    assert {name for name, *_ in CASES} == set(PROBES)
+    assert {name for name, *_ in CASES} == set(CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -764,7 +764,7 @@ def test_doctor_data_has_the_same_verdicts():
         and report["ignores"] == []
         and (model["format"], model["thought"]) == ("hermes_json", None)
     )
-    assert model["context_length"] == 32768 and list(model["verdicts"]) == list(PROBES)
+    assert model["context_length"] == 32768 and list(model["verdicts"]) == list(CHECKS)
     assert model["verdicts"]["tools"] == {"verdict": "wanting", "words": "arrive as text", "advice": HERMES}
 
 

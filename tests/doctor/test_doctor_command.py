@@ -12,7 +12,7 @@ from gateway.cli import main
 from gateway.cli.doctor import DoctorOptions, examine_servers, start_command
 from gateway.cli.doctor_runner import ModelExaminer
 from gateway.config import parse
-from gateway.doctor.probe_requests import QUESTIONS
+from gateway.doctor.probe_requests import PROBE_REQUESTS
 from gateway.formats import format_names
 from gateway.server.process.config_source import NoServerFound, read_config
 from gateway.server.upstream.backend import Backend
@@ -58,7 +58,7 @@ async def test_doctor_command_examines_the_backend_at_a_url():
     assert "  chat                  good     responds" in lines
     assert f"    url: {upstream.url}" in lines[lines.index("backends:") :]
     chats = [one for one in upstream.posts if one.path == "/v1/chat/completions"]
-    assert len(chats) == len(QUESTIONS) and all(one.json["model"] == "m" for one in chats)
+    assert len(chats) == len(PROBE_REQUESTS) and all(one.json["model"] == "m" for one in chats)
     assert [post.path for post in upstream.posts[-2:]] == ["/v1/responses", "/v1/messages"]
 
 
@@ -286,7 +286,7 @@ async def examined(*scripts, seconds=5.0, until=60.0):
             ).examine("m")
         finally:
             await backend.close()
-        assert len(ticks) == len(QUESTIONS)
+        assert len(ticks) == len(PROBE_REQUESTS)
         return found
 
 
@@ -320,7 +320,7 @@ async def test_doctor_ends_at_its_deadline():
 
 async def test_doctor_leaves_an_endless_response_at_once():
     found = await examined(HELLO, HELLO, [head(), chunk("1"), HANG], HELLO)
-    assert found.probe_responses["endless"].left and found.probe_responses["endless"].problem is None
+    assert found.probe_responses["endless"].is_abandoned and found.probe_responses["endless"].problem is None
 
 
 @pytest.mark.parametrize(

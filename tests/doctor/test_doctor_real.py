@@ -12,7 +12,7 @@ from gateway import demo
 from gateway.backends.model_metadata import ModelMetadata
 from gateway.cli.doctor import DoctorOptions, examine_servers
 from gateway.config import parse
-from gateway.doctor.checks import PROBES
+from gateway.doctor.checks import CHECKS
 from gateway.doctor.config_merge import merge_config
 from gateway.doctor.findings import Findings
 from gateway.formats import format_names
@@ -86,9 +86,9 @@ def examined(url, way):
     (server,) = examine_servers(DoctorOptions(url=url), io.StringIO())
     assert (server.kind, server.listed_models, server.problem) == ("llamacpp", (demo.MODEL,), "")
     (one,) = server.models
-    assert list(one.verdicts) == list(PROBES)
+    assert list(one.verdicts) == list(CHECKS)
     assert {name: verdict.state for name, verdict in one.verdicts.items()} == {
-        name: way.wrong[name][0] if name in way.wrong else "good" for name in PROBES
+        name: way.wrong[name][0] if name in way.wrong else "good" for name in CHECKS
     }
     for name, (_, words) in way.wrong.items():
         assert one.verdicts[name].words.startswith(words)

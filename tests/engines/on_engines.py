@@ -18,7 +18,7 @@ import pytest
 
 from gateway import demo
 from gateway.cli.doctor import DoctorOptions, examine_servers
-from gateway.doctor.checks import PROBES
+from gateway.doctor.checks import CHECKS
 from gateway.doctor.findings import VerdictState
 from support.ports import free_port
 from support.wait import until_blocking
@@ -185,7 +185,7 @@ def examined(running, kind=None):
 def the_verdicts_of_the_doctor_are_true(running):
     expected, (server, one) = running.engine.examined, examined(running)
     assert {name: verdict.state for name, verdict in one.verdicts.items()} == {
-        **dict.fromkeys(PROBES, "good"),
+        **dict.fromkeys(CHECKS, "good"),
         **expected.verdicts,
     }
     assert (server.kind, server.ignores) == (running.engine.server.backend["kind"], ())
