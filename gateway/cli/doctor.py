@@ -59,7 +59,7 @@ class DoctorOptions(Struct, frozen=True, kw_only=True):
     only: tuple[str, ...] = ()
 
 
-def examine_servers(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
+def examine_servers(options: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
     """Examine the servers and return the findings.
 
     out: the stream for the progress bar.
@@ -68,9 +68,9 @@ def examine_servers(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, Kind
     Raises ConfigError or NoServerFound.
     """
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the verdicts report each failure once
-    file = wanted.file
-    known = read_config(file) if file and not (wanted.write and _is_blank(file)) else Config()
-    return asyncio.run(_consult(wanted, known, out, ports))
+    file = options.file
+    known = read_config(file) if file and not (options.write and _is_blank(file)) else Config()
+    return asyncio.run(_examine_all(options, known, out, ports))
 
 
 def _is_blank(file: Path) -> bool:
@@ -81,12 +81,12 @@ def _is_blank(file: Path) -> bool:
         return False  # reading it as a configuration says why
 
 
-def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
-    """Print the findings, write them to the file if wanted, and return the exit code.  Raises ConfigError."""
+def report_result(servers: Sequence[ExaminedServer], options: DoctorOptions, *, as_json: bool) -> int:
+    """Print the findings, write them to the file with `write`, and return the exit code.  Raises ConfigError."""
     typer.echo(_report_text(servers, as_json=as_json))
-    if wanted.file and wanted.write:
-        _write(wanted.file, servers)
-        typer.echo(f"Written to {wanted.file}.  Start the gateway:\n\n  {start_command(wanted.file)}\n", err=True)
+    if options.file and options.write:
+        _write(options.file, servers)
+        typer.echo(f"Written to {options.file}.  Start the gateway:\n\n  {start_command(options.file)}\n", err=True)
     return 0 if all(server.well for server in servers) else 1
 
 
@@ -127,65 +127,65 @@ class _ServerToExamine(Struct, frozen=True):
     problem: str = ""
 
 
-async def _consult(
-    wanted: DoctorOptions, known: Config, out: TextIO, ports: Mapping[int, KindName]
+async def _examine_all(
+    options: DoctorOptions, known: Config, out: TextIO, ports: Mapping[int, KindName]
 ) -> list[ExaminedServer]:
-    until = asyncio.get_running_loop().time() + wanted.seconds
-    servers = []
-    async with _patients(wanted, known, ports) as patients:
-        questions = len(PROBE_REQUESTS) * sum(len(patient.models) for patient in patients)
-        with typer.progressbar(length=questions, label="examining", file=out, hidden=not out.isatty()) as bar:
-            for patient in patients:
-                servers.append(await _examined(patient, wanted, known, until, lambda: bar.update(1)))
-    return servers
+    until = asyncio.get_running_loop().time() + options.seconds
+    examined = []
+    async with _open_servers(options, known, ports) as opened:
+        probes = len(PROBE_REQUESTS) * sum(len(server.models) for server in opened)
+        with typer.progressbar(length=probes, label="examining", file=out, hidden=not out.isatty()) as bar:
+            for server in opened:
+                examined.append(await _examine(server, options, known, until, lambda: bar.update(1)))
+    return examined
 
 
-async def _examined(
-    patient: _ServerToExamine, wanted: DoctorOptions, known: Config, until: float, tick: Callable[[], None]
+async def _examine(
+    server: _ServerToExamine, options: DoctorOptions, known: Config, until: float, tick: Callable[[], None]
 ) -> ExaminedServer:
-    settings, backend = patient.settings, patient.backend
+    settings, backend = server.settings, server.backend
     examiner = ModelExaminer(backend, settings, until, _ANSWER_SECONDS, tick)
     models = []
-    for model in patient.models:
-        findings = await examiner.examine(model, known.models.get(patient.names.get(model, "")))
-        models.append(ExaminedModel(model, findings, run_checks(findings, wanted.only)))
+    for model in server.models:
+        findings = await examiner.examine(model, known.models.get(server.names.get(model, "")))
+        models.append(ExaminedModel(model, findings, run_checks(findings, options.only)))
     return ExaminedServer(
         name=backend.name,
         kind=settings.kind,
         url=settings.url,
-        key=f"${{{wanted.key}}}" if wanted.key else "",
-        listed_models=tuple(patient.listed_models),
-        names=patient.names,
+        key=f"${{{options.key}}}" if options.key else "",
+        listed_models=tuple(server.listed_models),
+        names=server.names,
         models=tuple(models),
-        embedding_models=patient.embedding_models,
-        problem=patient.problem,
+        embedding_models=server.embedding_models,
+        problem=server.problem,
     )
 
 
 @asynccontextmanager
-async def _patients(
-    wanted: DoctorOptions, known: Config, ports: Mapping[int, KindName]
+async def _open_servers(
+    options: DoctorOptions, known: Config, ports: Mapping[int, KindName]
 ) -> AsyncIterator[list[_ServerToExamine]]:
     backends: list[Backend] = []
     try:
-        patients = []
-        for name, settings in (await _sought(wanted, known, ports)).items():
+        servers = []
+        for name, settings in (await _find_servers(options, known, ports)).items():
             backends.append(Backend(name, settings))
-            patients.append(await _patient(backends[-1], settings, wanted, known))
-        yield patients
+            servers.append(await _choose_models(backends[-1], settings, options, known))
+        yield servers
     finally:
         for backend in backends:
             await backend.close()
 
 
-async def _sought(
-    wanted: DoctorOptions, known: Config, ports: Mapping[int, KindName]
+async def _find_servers(
+    options: DoctorOptions, known: Config, ports: Mapping[int, KindName]
 ) -> Mapping[str, config.BackendSettings]:
     """Return the servers to examine, by their names in a configuration."""
-    if wanted.url is None and known.backends:
+    if options.url is None and known.backends:
         return known.backends
-    if wanted.url is not None:
-        return await _named(wanted.url, wanted, known)
+    if options.url is not None:
+        return await _server_at_url(options.url, options, known)
     found = await discover(ports)
     if not found:
         text = ", ".join(f"{kind} {port}" for port, kind in ports.items())
@@ -195,12 +195,12 @@ async def _sought(
     return build_config(discovered_config(found), formats.format_names()).backends
 
 
-async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str, config.BackendSettings]:
+async def _server_at_url(url: str, options: DoctorOptions, known: Config) -> Mapping[str, config.BackendSettings]:
     """Return the server at a URL: as it is configured, else with a new name and its detected kind."""
-    key = os.environ.get(wanted.key) if wanted.key else None
-    if wanted.key and not key:
-        raise ConfigError([ConfigFault("--key-env", None, "", f"the environment variable {wanted.key} is not set")])
-    fields = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
+    key = os.environ.get(options.key) if options.key else None
+    if options.key and not key:
+        raise ConfigError([ConfigFault("--key-env", None, "", f"the environment variable {options.key} is not set")])
+    fields = {"url": url, "kind": options.kind or "openai", "api_key": key}
     server = ("backends", "server")
     document = ConfigDocument("", {"backends": {"server": fields}}, flags={(*server, "url"): "URL", server: "URL"})
     document.flags[*server, "kind"] = "--kind"
@@ -209,7 +209,7 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
         return configured
     kind = (
         settings.kind
-        if wanted.kind or settings.unused_version
+        if options.kind or settings.unused_version
         else await identify(settings.url, {"authorization": f"Bearer {key}"} if key else {})
     )
     (name,) = build_config(
@@ -218,12 +218,12 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
     return {name: settings.model_copy(update={"kind": kind})}
 
 
-async def _patient(
-    backend: Backend, settings: config.BackendSettings, wanted: DoctorOptions, known: Config
+async def _choose_models(
+    backend: Backend, settings: config.BackendSettings, options: DoctorOptions, known: Config
 ) -> _ServerToExamine:
-    """Choose the models to examine: the wanted ones, else the configured ones, else the listed ones.
+    """Choose the models to examine: those of the options, else the configured ones, else the listed ones.
 
-    Models that only make embeddings are examined if they are wanted.
+    Models that only make embeddings are examined if the options name them.
     """
     listed: list[str] = []
     name_one = f"Name a model: gateway doctor {settings.url} --model NAME"
@@ -231,24 +231,24 @@ async def _patient(
         listed = [one.id for one in await backend.models()]
         problem = _NO_SUCH if listed else f"The server lists no models.  {name_one}"
     except GatewayError as error:
-        problem = _key_advice(error.problem.message, backend, wanted, known) or f"{error.problem.message}  {name_one}"
+        problem = _key_advice(error.problem.message, backend, options, known) or f"{error.problem.message}  {name_one}"
     names = {
         model.upstream_model or name: name
         for name, model in known.models.items()
         if any(target.name == backend.name for target in model.backends)
     }
-    if wanted.models:
-        models = [model for model in wanted.models if wanted.url or model in (names or listed)]
+    if options.models:
+        models = [model for model in options.models if options.url or model in (names or listed)]
     else:
         models = [*names] or listed
-    embedding = {} if wanted.models else await _embedding_models(backend, models)
+    embedding = {} if options.models else await _embedding_models(backend, models)
     if not models:
         return _ServerToExamine(backend, settings, problem=problem)
     chatting = [model for model in models if model not in embedding]
     return _ServerToExamine(backend, settings, chatting, models if names else listed, names, embedding)
 
 
-def _key_advice(message: str, backend: Backend, wanted: DoctorOptions, known: Config) -> str:
+def _key_advice(message: str, backend: Backend, options: DoctorOptions, known: Config) -> str:
     """Return the problem of a server that wants another API key, with the place of the key; "" for another problem."""
     field = f"backends.{backend.name}.api_key"
     if field not in message:
@@ -256,7 +256,7 @@ def _key_advice(message: str, backend: Backend, wanted: DoctorOptions, known: Co
     if backend.name in known.backends:
         return message
     command = f"name its variable: gateway doctor {backend.settings.url} --key-env VAR"
-    return message.replace(f"set {field}", command).replace(f"check {field}", f"check {wanted.key}")
+    return message.replace(f"set {field}", command).replace(f"check {field}", f"check {options.key}")
 
 
 async def _embedding_models(backend: Backend, models: Sequence[str]) -> dict[str, ModelMetadata]:

@@ -212,12 +212,12 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
     if strange := [name for name in only or () if name not in CHECKS]:
         raise typer.BadParameter(unknown_check(strange[0], CHECKS))
     file = config or (LOCAL_FILE if write else None)
-    wanted = DoctorOptions(
+    options = DoctorOptions(
         url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,
         only=tuple(only or ()),
     )  # fmt: skip
     with exit_on_error(interrupted=1):
-        raise typer.Exit(report_result(examine_servers(wanted, sys.stderr), wanted, as_json=as_json))
+        raise typer.Exit(report_result(examine_servers(options, sys.stderr), options, as_json=as_json))
 
 
 @app.command()
