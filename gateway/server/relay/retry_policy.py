@@ -52,9 +52,9 @@ class RetryPolicy:
             if key
             else QueueIdentity(only_target=alone, spare=spare)
         )
-        self._budget, self._left = served.budget, served.settings.retries
-        self._tried: list[str] = []
-        self._last = served.any  # the last target
+        self._budget, self._retries_left = served.budget, served.settings.retries
+        self._tried_backends: list[str] = []
+        self._last_route = served.any  # the route of the last target
 
     @property
     def is_fallback(self) -> bool:
@@ -77,9 +77,9 @@ class RetryPolicy:
         """
         self._budget.count_first_attempt()
         if self.identity.only_target:
-            return self._to(self._requested.any)
-        if way := self._other() or self._instead("unavailable"):
-            return way
+            return self._record_target(self._requested.any)
+        if target := self._untried_target() or self._next_fallback("unavailable"):
+            return target
         seconds, model = max(1, ceil(self._requested.balancer.back_in(_now()))), self._requested.model
         message = f"All backends of model '{model}' are unavailable after repeated failures. Retry after {seconds} s."
         raise UpstreamUnavailable(message, retry_after=str(seconds))
@@ -87,58 +87,60 @@ class RetryPolicy:
     def next(self, problem: Problem, retry_after: str | None) -> Target | None:
         """Return the target after a failure; None if none is left, or none could do better."""
         if problem.code == _TOO_LONG:
-            way = self._instead("too_long")
+            target = self._next_fallback("too_long")
         elif problem.status < 500 and problem.status not in _ELSEWHERE:
             return None
         else:
-            way = self._again(retry_after) or self._instead("unavailable")
-        return way if way and self._budget.spend_retry() else None
+            target = self._retry_target(retry_after) or self._next_fallback("unavailable")
+        return target if target and self._budget.spend_retry() else None
 
     def skip(self) -> Target | None:
         """Return a backend that was not tried yet, if the last one cannot take the request and was not called."""
-        return self._other()
+        return self._untried_target()
 
     def hedge(self) -> Target | None:
         """Return another backend of the same model, for a hedge."""
-        way = self._other()
-        return way if way and self._budget.spend_retry() else None
+        target = self._untried_target()
+        return target if target and self._budget.spend_retry() else None
 
-    def _again(self, retry_after: str | None) -> Target | None:
+    def _retry_target(self, retry_after: str | None) -> Target | None:
         """Return a target of the same model, as long as retries are left."""
-        self._left -= 1
-        return None if self._left < 0 else self._other() or self._same(retry_after)
+        self._retries_left -= 1
+        return None if self._retries_left < 0 else self._untried_target() or self._repeated_target(retry_after)
 
-    def _other(self) -> Target | None:
+    def _untried_target(self) -> Target | None:
         """Return a backend that was not tried yet."""
-        return self._at(self.served, self._tried)
+        return self._choose_target(self.served, self._tried_backends)
 
-    def _same(self, retry_after: str | None) -> Target | None:
+    def _repeated_target(self, retry_after: str | None) -> Target | None:
         """Return the last backend, if its `retry-after` is short."""
         if not retry_after or int(retry_after) > _MAX_WAIT:
             return None
-        return Target(self._last, int(retry_after))
+        return Target(self._last_route, int(retry_after))
 
-    def _instead(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
+    def _next_fallback(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
         """Return the next fallback model that serves for this reason; each is returned once."""
-        for place, (fallback, when) in enumerate(self._fallbacks):
-            allowed = reason in when and may_use_model(self._key, fallback.model, fallback.model)
-            if allowed and (way := self._at(fallback, [])):
-                del self._fallbacks[place]
-                return way
+        for index, (fallback, reasons) in enumerate(self._fallbacks):
+            allowed = reason in reasons and may_use_model(self._key, fallback.model, fallback.model)
+            if allowed and (target := self._choose_target(fallback, [])):
+                del self._fallbacks[index]
+                return target
         return None
 
-    def _at(self, served: ModelEntry, tried: list[str]) -> Target | None:
+    def _choose_target(self, served: ModelEntry, tried: list[str]) -> Target | None:
+        """Return a backend of the model; None if no untried one admits a request."""
         member = served.balancer.choose(_now(), self._sticky, tried)
         if not member:
             return None
         if served is not self.served:
-            self.served, self._left = served, served.settings.retries
-        self._tried = tried
-        return self._to(served.routes[member.name])
+            self.served, self._retries_left = served, served.settings.retries
+        self._tried_backends = tried
+        return self._record_target(served.routes[member.name])
 
-    def _to(self, route: BackendRoute) -> Target:
-        self._tried.append(route.backend.name)
-        self._last = route
+    def _record_target(self, route: BackendRoute) -> Target:
+        """Return the target of a route, and note that it was tried."""
+        self._tried_backends.append(route.backend.name)
+        self._last_route = route
         return Target(route)
 
 
