@@ -65,7 +65,7 @@ class ConfigDocument:
 
 
 def no_files(path: str) -> str:
-    """For texts that are from nowhere."""
+    """Raise UnreadableFile: a text without a file of its own names no other files."""
     raise UnreadableFile(f"{path} cannot be read: files are not available here")
 
 

@@ -24,13 +24,16 @@ from gateway.config.explanation import (
 )
 from gateway.config.schema import Config, ServerSettings
 
-BROUGHT = ("response_template", "hf", "beam")  # the names of the format that the model's own template describes
+TEMPLATE_FORMATS = (
+    "response_template",
+    "hf",
+    "beam",
+)  # the names of the format that the model's own template describes
 _SECTIONS = Config.known_keys()
 _HERE = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")  # a server on the last two has the others as well
-# The value with the contents of the files that it names, and its faults by the path below its key.
-CheckedValue = tuple[object, Sequence[tuple[KeyPath, str]]]
-
-
+PathError = tuple[KeyPath, str]  # the path of a wrong value, and the text of the error
+# The value with the contents of the files that it names, and its errors by their paths below its key.
+CheckedValue = tuple[object, Sequence[PathError]]
 # Yields the name and the fault of each wrong parameter, for a model at backends of these kinds.
 ParameterCheck = Callable[[Mapping[str, Any], Collection[str]], Iterable[tuple[str, str]]]
 
@@ -81,14 +84,16 @@ def build_config(
     Raises a ConfigError with all faults, those of the document included, in the order of their lines.
     """
     data = _with_flags(document, flags or {})
-    unread = {fault.key for fault in document.faults}
-    for path, text in chain(_links(data), _parameters(data, check_parameters)):
-        if dotted_path(path) not in unread:
+    faulty_keys = {fault.key for fault in document.faults}
+    for path, text in chain(_link_errors(data), _parameter_errors(data, check_parameters)):
+        if dotted_path(path) not in faulty_keys:
             document.add_error(path, text)
     data = _with_tls(document, _with_templates(document, data, files), files)
     config = None
     try:
-        config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
+        config = Config.model_validate(
+            _with_only_backend(data), context={"formats": formats}, by_alias=True, by_name=False
+        )
     except ValidationError as error:
         known = {fault.key for fault in document.faults}
         for detail in independent_errors(error.errors(include_url=False), known, document.written):
@@ -150,35 +155,35 @@ def _with_tls(document: ConfigDocument, data: dict[str, Any], files: ConfigFiles
     return {**data, "server": {**server, "tls": found}}
 
 
-def _completed(data: dict[str, Any]) -> dict[str, Any]:
+def _with_only_backend(data: dict[str, Any]) -> dict[str, Any]:
     """Fill in the only backend for models that name none."""
     backends, models = _mapping(data, "backends"), _mapping(data, "models")
     if len(backends) != 1 or not models:
         return data
     only = {"backends": list(backends)}
-    filled = {name: {**(model or {}), **only} if _homeless(model) else model for name, model in models.items()}
+    filled = {name: {**(model or {}), **only} if _names_no_backend(model) else model for name, model in models.items()}
     return {**data, "models": filled}
 
 
-def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def _link_errors(data: dict[str, Any]) -> Iterator[PathError]:
     """Yield errors between the sections.  The data may have any shape: the schema has not checked it yet."""
     models, backends = _mapping(data, "models"), _mapping(data, "backends")
     readable = bool(backends) or not _misses_backends(data)
     servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")
     for name, model in models.items():
         if readable:
-            yield from _targets(model, ("models", name), backends)
-        yield from _template(model, ("models", name))
-        yield from _fallbacks(name, model, models)
-        yield from _servers(name, model, servers)
-    yield from _caches(backends)
-    yield from _aliases(models)
-    yield from _exposure(data)
-    yield from _stored_keys(data)
-    yield from _groups(data)
-    yield from _header(data)
-    yield from _ready(data)
-    yield from _own_address(_mapping(data, "server"), backends)
+            yield from _target_errors(model, ("models", name), backends)
+        yield from _template_errors(model, ("models", name))
+        yield from _fallback_errors(name, model, models)
+        yield from _mcp_server_errors(name, model, servers)
+    yield from _cache_errors(backends)
+    yield from _alias_errors(models)
+    yield from _exposure_errors(data)
+    yield from _stored_key_errors(data)
+    yield from _group_errors(data)
+    yield from _header_errors(data)
+    yield from _readiness_errors(data)
+    yield from _own_address_errors(_mapping(data, "server"), backends)
 
 
 def _misses_backends(data: dict[str, Any]) -> bool:
@@ -186,7 +191,7 @@ def _misses_backends(data: dict[str, Any]) -> bool:
     return bool(data.get("backends")) or any(closest(name, ["backends"]) for name in data if name not in _SECTIONS)
 
 
-def _caches(backends: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
+def _cache_errors(backends: Mapping[str, object]) -> Iterator[PathError]:
     """Yield an error for each backend whose API has no points of the prompt cache to set."""
     for name in backends:
         backend = _mapping(backends, name)
@@ -194,8 +199,8 @@ def _caches(backends: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
             yield ("backends", name, "cache"), "only backends of kind 'anthropic' take 'auto'; remove this key"
 
 
-def _targets(model: object, path: KeyPath, backends: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
-    if _homeless(model) and len(backends) != 1:
+def _target_errors(model: object, path: KeyPath, backends: Collection[str]) -> Iterator[PathError]:
+    if _names_no_backend(model) and len(backends) != 1:
         right = f"add backends: […], {nearest_name('', backends)}" if backends else "add a backend to backends first"
         yield path, f"names no backend; {right}"
     path = (*path, "backends")
@@ -211,7 +216,7 @@ def _targets(model: object, path: KeyPath, backends: Collection[str]) -> Iterato
         seen.add(name)
 
 
-def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
+def _fallback_errors(name: str, model: object, models: Collection[str]) -> Iterator[PathError]:
     others = [other for other in models if other != name]
     for index, entry in enumerate(_list(model, "fallback")):
         other = entry.get("model") if isinstance(entry, dict) else entry
@@ -219,7 +224,7 @@ def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tu
             yield ("models", name, "fallback", index), f"unknown other model {other!r}; {nearest_name(other, others)}"
 
 
-def _servers(name: str, model: object, servers: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
+def _mcp_server_errors(name: str, model: object, servers: Collection[str]) -> Iterator[PathError]:
     for index, label in enumerate(_list(model, "mcp")):
         if isinstance(label, str) and label not in servers:
             yield (
@@ -228,17 +233,17 @@ def _servers(name: str, model: object, servers: Collection[str]) -> Iterator[tup
             )
 
 
-def _template(model: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+def _template_errors(model: object, path: KeyPath) -> Iterator[PathError]:
     given = model if isinstance(model, dict) else {}
-    wanted, there = given.get("format") in BROUGHT, given.get("response_template") is not None
+    wanted, there = given.get("format") in TEMPLATE_FORMATS, given.get("response_template") is not None
     if wanted and not there:
         yield (*path, "format"), "needs the key response_template: a template, or the path of a file that contains one"
     if there and not wanted:
         yield (*path, "response_template"), "requires format: response_template"
 
 
-def _parameters(data: dict[str, Any], check: ParameterCheck) -> Iterator[tuple[KeyPath, str]]:
-    for name, model in _mapping(_completed(data), "models").items():
+def _parameter_errors(data: dict[str, Any], check: ParameterCheck) -> Iterator[PathError]:
+    for name, model in _mapping(_with_only_backend(data), "models").items():
         kinds = [*_kinds(_mapping(data, "backends"), _list(model, "backends"))]
         defaults, overrides = _mapping(model, "defaults"), _mapping(model, "overrides")
         for key, parameters in (("defaults", defaults), ("overrides", overrides)):
@@ -257,7 +262,7 @@ def _kinds(backends: Mapping[str, Any], targets: Collection[object]) -> Iterator
             yield str(kind)
 
 
-def _aliases(models: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
+def _alias_errors(models: Mapping[str, object]) -> Iterator[PathError]:
     owners = {name: name for name in models}
     for name, model in models.items():
         for index, alias in enumerate(entry for entry in _list(model, "aliases") if isinstance(entry, str)):
@@ -266,7 +271,7 @@ def _aliases(models: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
             owners.setdefault(alias, name)
 
 
-def _exposure(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def _exposure_errors(data: dict[str, Any]) -> Iterator[PathError]:
     try:
         server = ServerSettings.model_validate({"host": _mapping(data, "server").get("host")})
         auth = AuthSettings.model_validate(data.get("auth"))
@@ -280,13 +285,13 @@ def _exposure(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         )
 
 
-def _stored_keys(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def _stored_key_errors(data: dict[str, Any]) -> Iterator[PathError]:
     """Yield an error for stored keys without a named database: the default one depends on the working directory."""
     if _mapping(data, "auth").get("stored_keys") is True and not _mapping(data, "store").get("url"):
         yield ("auth", "stored_keys"), "requires store.url, the database with the keys"
 
 
-def _groups(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def _group_errors(data: dict[str, Any]) -> Iterator[PathError]:
     """Yield an error for each key of a group without budgets, which would have no limit."""
     auth = _mapping(data, "auth")
     groups = _mapping(auth, "groups")
@@ -296,46 +301,46 @@ def _groups(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
             yield ("auth", "keys", index, "group"), f"unknown group {group!r}; {nearest_name(group, groups)}"
 
 
-def _header(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def _header_errors(data: dict[str, Any]) -> Iterator[PathError]:
     """Yield an error for users of a proxy without a trusted proxy: any client could send the header."""
     if _mapping(data, "auth").get("header") and not _list(_mapping(data, "server"), "forwarded_allow_ips"):
         yield ("auth", "header"), "requires server.forwarded_allow_ips, the addresses of the proxy"
 
 
-def _ready(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def _readiness_errors(data: dict[str, Any]) -> Iterator[PathError]:
     """Yield an error for a check of a Redis that the gateway does not use."""
     for index, name in enumerate(_list(_mapping(data, "server"), "ready")):
         if name == "redis" and not _mapping(data, "limits").get("url"):
             yield ("server", "ready", index), "'redis' requires limits.url; remove it, or set limits.url"
 
 
-def _own_address(server: dict[str, Any], backends: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
+def _own_address_errors(server: dict[str, Any], backends: Mapping[str, object]) -> Iterator[PathError]:
     """Yield an error for each backend that is the gateway itself, which would call itself for ever."""
-    own = _machine(server.get("host") or ServerSettings().host), str(server.get("port", ServerSettings().port))
+    own = _comparable_host(server.get("host") or ServerSettings().host), str(server.get("port", ServerSettings().port))
     for name, backend in backends.items():
         url = backend.get("url") if isinstance(backend, dict) else None
-        if isinstance(url, str) and _address(url) == own:
+        if isinstance(url, str) and _host_and_port(url) == own:
             yield (
                 ("backends", name, "url"),
                 f"is the gateway's own address (server.port {own[1]}); write the address of the model server",
             )
 
 
-def _address(url: str) -> tuple[str, str]:
+def _host_and_port(url: str) -> tuple[str, str]:
     """Return the host and port of a URL; empty for another text."""
     try:
         parts = urlsplit(url)
-        return _machine(parts.hostname or ""), str(parts.port or {"https": 443}.get(parts.scheme, 80))
+        return _comparable_host(parts.hostname or ""), str(parts.port or {"https": 443}.get(parts.scheme, 80))
     except ValueError:
         return "", ""
 
 
-def _machine(host: object) -> str:
+def _comparable_host(host: object) -> str:
     """Return `here` for each usual address of this machine itself."""
     return "here" if host in _HERE else str(host)
 
 
-def _homeless(model: object) -> bool:
+def _names_no_backend(model: object) -> bool:
     return model is None or (isinstance(model, dict) and not model.get("backends"))
 
 

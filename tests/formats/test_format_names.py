@@ -1,6 +1,6 @@
 """Test that names of formats that users and other servers rely on do not go away."""
 
-from gateway.config.validation import BROUGHT
+from gateway.config.validation import TEMPLATE_FORMATS
 from gateway.formats import FORMATS, canonical_name, format_names
 
 OURS = """
@@ -43,4 +43,4 @@ def test_format_names_include_the_parsers_of_sglang():
 
 
 def test_format_names_of_response_template_are_known_to_the_config():
-    assert set(BROUGHT) == {name for name in format_names() if canonical_name(name) == "response_template"}
+    assert set(TEMPLATE_FORMATS) == {name for name in format_names() if canonical_name(name) == "response_template"}
