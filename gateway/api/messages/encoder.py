@@ -57,13 +57,13 @@ class MessageBuilder:
         self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs, events: BlockEventWriter
     ) -> None:
         self._head, self._params, self._ledger, self._edge, self._events = head, params, ledger, edge, events
-        self._shown = params.shows_thinking and not head.hidden
+        self._shows_thinking = params.shows_thinking and not head.hidden
         self._content: list[JsonObject] = []  # blocks that have ended
         self._open: OutputBlock | None = None
-        self._use: JsonObject | None = None  # the open call of a tool at the gateway
-        self._blank: list[str] = []  # white space that a text may begin with
+        self._builtin_call: JsonObject | None = None  # the open call of a tool at the gateway
+        self._leading_space: list[str] = []  # white space that a text may begin with
         self._has_text = self._after_call = False  # a text has begun; the last block belongs to a call
-        self._called = self._cut = False  # a complete call was sent; the last call is incomplete
+        self._has_call = self._call_was_cut = False  # a complete call was sent; the last call is incomplete
         self._refusals: list[str] = []
         self._reason, self._matched = "stop", ""
         self._usage: ev.Usage | None = None
@@ -82,45 +82,46 @@ class MessageBuilder:
             for event in rest:
                 arm(self, event)
 
-    def started(self) -> JsonObject:
+    def initial_message(self) -> JsonObject:
         """Return the message at its beginning."""
         message = started_message(self._head, self._usage)
         return {**message, "usage": native_usage(message["usage"], self._native)}
 
     def message(self) -> JsonObject:
         """Return the whole message."""
-        usage = native_usage(message_usage(*self._counts()), self._native)
-        return message_object(self._head, self._content, self.ending(), usage)
+        usage = native_usage(message_usage(*self._usage_and_requests()), self._native)
+        return message_object(self._head, self._content, self.ending_members(), usage)
 
-    def counts(self) -> JsonObject:
-        """Return the usage so far, without what the message began with; estimated if the backend did not count."""
-        usage = native_usage(usage_counts(*self._counts()), self._native)
+    def ending_usage(self) -> JsonObject:
+        """Return the usage so far, estimated if the backend did not count; the initial message has the usual tier."""
+        usage = native_usage(usage_counts(*self._usage_and_requests()), self._native)
         if usage.get("service_tier") == STANDARD_TIER:
             del usage["service_tier"]
         return usage
 
-    def _counts(self) -> tuple[ev.Usage, dict[str, int]]:
+    def _usage_and_requests(self) -> tuple[ev.Usage, dict[str, int]]:
+        """Return the tokens, and the number of requests of each tool at the gateway."""
         usage = self._usage or ev.Usage(self._head.input_tokens, 0)
         return usage, request_counts(self._server_uses)
 
-    def ending(self) -> JsonObject:
+    def ending_members(self) -> JsonObject:
         """Return the members for the end of the message."""
-        return native_ending(self._ending().members(), self._native)
+        return native_ending(self._message_ending().members(), self._native)
 
     def note_cut_call(self) -> None:
         """Warn if the limit cut a call, whose input is then its readable beginning."""
-        if self._cut and self._reason == "length":
+        if self._call_was_cut and self._reason == "length":
             self._ledger.add("repaired", _ARGUMENTS)
 
-    def _ending(self) -> MessageEnding:
+    def _message_ending(self) -> MessageEnding:
         if not self._params.request.generates:
             return MessageEnding("max_tokens")
         if self._refusals or self._reason == "content_filter":
             return MessageEnding("refusal", refusal="".join(self._refusals) or None)
         if self._reason == "length":
             return MessageEnding("model_context_window_exceeded" if self._is_window_full() else "max_tokens")
-        if self._called or self._reason == _PAUSED:
-            return MessageEnding("tool_use" if self._called else _PAUSED)
+        if self._has_call or self._reason == _PAUSED:
+            return MessageEnding("tool_use" if self._has_call else _PAUSED)
         if self._matched and self._reason == "stop":
             return MessageEnding("stop_sequence", self._matched)
         if self._reason not in _FINISHED:
@@ -158,16 +159,16 @@ class MessageBuilder:
         if type(self._open) is TextBlock:
             return self._open
         self._open = text = TextBlock(self._events, self._begin_block(), self._take_members())
-        text.add(*self._blank)
-        self._blank.clear()
+        text.add(*self._leading_space)
+        self._leading_space.clear()
         self._has_text = True
         return text
 
-    def _settle_blank(self, *, call: bool = False) -> None:
+    def _settle_leading_space(self, *, call: bool = False) -> None:
         """Keep white space beside other text; clients may not send a blank text block back."""
-        if any(self._blank) and self._has_text and not (call or self._after_call):
+        if any(self._leading_space) and self._has_text and not (call or self._after_call):
             self._begin_text()
-        self._blank.clear()
+        self._leading_space.clear()
 
     # the output of the model
 
@@ -177,21 +178,21 @@ class MessageBuilder:
         elif e.text.strip():
             self._begin_text().add(e.text)
         else:
-            self._blank.append(e.text)
+            self._leading_space.append(e.text)
 
     def _refusal(self, e: ev.RefusalDelta) -> None:
         self._refusals.append(e.text)
         self._begin_text().add(e.text)
 
     def _reasoning(self, e: ev.ReasoningDelta) -> None:
-        if type(self._open) is ThinkingBlock and not (e.signature or self._blank):
+        if type(self._open) is ThinkingBlock and not (e.signature or self._leading_space):
             self._open.add_reasoning(e)  # almost always
             return
         signed = json.decode(e.signature) if e.signature else {}
         if e.text or (signed and signed["type"] != _REDACTED):
             self._thinking().add_reasoning(ev.ReasoningDelta(e.choice, e.text) if _is_redacted(signed) else e)
         if _is_redacted(signed):
-            self._settle_blank()
+            self._settle_leading_space()
             sealed = "" if signed.get("unsealed") else self._seal_redacted(signed)
             self._write_block({"type": _REDACTED, "data": sealed or signed["data"], **self._take_members()})
 
@@ -199,12 +200,13 @@ class MessageBuilder:
         return self._edge.seal(sealable("", [signed], self._head.model, shown=False))
 
     def _thinking(self) -> ThinkingBlock:
-        self._settle_blank()
+        self._settle_leading_space()
         if type(self._open) is ThinkingBlock:
             return self._open
         index, members = self._begin_block(), self._take_members()
-        seal = partial(_seal, self._edge.seal, self._head.model, self._shown)  # a method would be a reference cycle
-        self._open = thinking = ThinkingBlock(self._events, index, members, seal, shown=self._shown)
+        shown = self._shows_thinking
+        seal = partial(_seal, self._edge.seal, self._head.model, shown)  # a method would be a reference cycle
+        self._open = thinking = ThinkingBlock(self._events, index, members, seal, shown=shown)
         return thinking
 
     def _annotation(self, e: ev.Annotation) -> None:
@@ -222,7 +224,7 @@ class MessageBuilder:
         if e.member != "blocks":
             self._ledger.add("dropped", e.member)
             return
-        self._settle_blank(call=True)
+        self._settle_leading_space(call=True)
         block = json.decode(e.json)
         input = block.get("input")
         if isinstance(input, dict):  # clients collect the input of a call from deltas
@@ -235,7 +237,7 @@ class MessageBuilder:
     # calls
 
     def _tool_start(self, e: ev.ToolCallStart) -> None:
-        self._settle_blank(call=True)
+        self._settle_leading_space(call=True)
         start = {"type": "tool_use", "id": e.id, "name": flat_tool_name(e), **self._take_members()}
         self._open = ToolUseBlock(self._events, self._begin_block(call=True), start)
 
@@ -246,7 +248,7 @@ class MessageBuilder:
     def _tool_end(self, e: ev.ToolCallEnd) -> None:
         assert isinstance(self._open, ToolUseBlock)
         self._open.complete = e.complete
-        self._called, self._cut = self._called or e.complete, not e.complete
+        self._has_call, self._call_was_cut = self._has_call or e.complete, not e.complete
         self._end_block()
 
     def _builtin_item(self, e: ev.BuiltinItem) -> None:
@@ -254,12 +256,12 @@ class MessageBuilder:
 
     def _builtin_start(self, e: ev.BuiltinItemStart) -> None:
         item = json.decode(e.item)
-        self._use = use = use_start(item, self._edge.new_id)
+        self._builtin_call = use = use_start(item, self._edge.new_id)
         if not use:
             if item["type"] != "mcp_list_tools":  # of the gateway alone
                 self._ledger.add("dropped", item["type"])
             return
-        self._settle_blank(call=True)
+        self._settle_leading_space(call=True)
         self._open = block = ToolUseBlock(self._events, self._begin_block(call=True), use)
         block.complete = False
 
@@ -268,23 +270,23 @@ class MessageBuilder:
             self._open.add(e.json)
 
     def _builtin_end(self, e: ev.BuiltinItemEnd) -> None:
-        if not (use := self._use):
+        if not (use := self._builtin_call):
             return
         self._end_block()
         end = json.decode(e.item)
         self._write_block(use_result(use, end, self._edge), call=True)
         if use["type"] == "server_tool_use" and "error_code" not in end:
             self._server_uses.append(use["name"])
-        self._use = None
+        self._builtin_call = None
 
     # the end, and members beside the content
 
     def _finish(self, e: ev.Finish) -> None:
-        self._settle_blank()
+        self._settle_leading_space()
         self._end_block()
         self._reason = e.reason
 
-    def _counted(self, e: ev.Usage) -> None:
+    def _take_usage(self, e: ev.Usage) -> None:
         self._usage = e
 
     def _extra(self, e: ev.ExtraField) -> None:
@@ -295,7 +297,7 @@ class MessageBuilder:
         elif e.asked and e.name in self._native:
             self._native[e.name] = json.decode(e.json)
             if e.name == ev.NATIVE_BLOCK and not isinstance(self._open, ToolUseBlock):  # a call has an end of its own
-                self._settle_blank()
+                self._settle_leading_space()
                 self._end_block()
         elif e.name != "service_tier":
             self._ledger.add("dropped", e.name)
@@ -319,7 +321,7 @@ class MessageBuilder:
         ev.ToolInputDelta: _nothing,
         ev.ToolCallEnd: _tool_end,
         ev.Finish: _finish,
-        ev.Usage: _counted,
+        ev.Usage: _take_usage,
         ev.ExtraField: _extra,
         ev.Failure: _failure,
         ev.BuiltinItemStart: _builtin_start,
@@ -349,7 +351,7 @@ class MessageStreamEncoder:
 
     def start(self) -> bytes:
         """Return the event that begins the message."""
-        self._events.write_event("message_start", message=self._builder.started())
+        self._events.write_event("message_start", message=self._builder.initial_message())
         return self._events.take()
 
     def encode(self, events: Sequence[Event]) -> bytes:
@@ -368,7 +370,9 @@ class MessageStreamEncoder:
         """Return the end; nothing after an error."""
         if self._builder.failed:
             return b""
-        self._events.write_event("message_delta", delta=self._builder.ending(), usage=self._builder.counts())
+        self._events.write_event(
+            "message_delta", delta=self._builder.ending_members(), usage=self._builder.ending_usage()
+        )
         self._events.write_warnings(self._ledger.take_unsent())
         self._events.write_event("message_stop")
         return self._events.take()
