@@ -43,35 +43,35 @@ class ChatStreamEncoder(StreamEncoder):
             include_usage=options.get("include_usage") is True,  # the usage follows at the end
             continuous_usage=options.get("continuous_usage_stats") is True,  # each chunk has the usage so far
         )
-        self._params, self._pad, self._bare = params, pad, pad is None
-        self._thought = _thought(head.reasoning)
-        self._thoughts = len(head.reasoning)
-        self._opened = 0  # choices whose role has been sent
-        self._calls: dict[int, int] = {}  # by choice: the index of the last tool call
+        self._params, self._pad, self._unpadded = params, pad, pad is None
+        self._reasoning_delta = _reasoning_template(head.reasoning)
+        self._field_count = len(head.reasoning)  # of the fields that hold reasoning
+        self._choices_with_role = 0  # the number of choices whose role has been sent
+        self._last_call: dict[int, int] = {}  # by choice: the index of the last tool call
         self._blocks: dict[int, ThinkingBlocks] = defaultdict(ThinkingBlocks)  # by choice
-        self._around: tuple[bytes, int, bytes] | None = None  # the head, choice and tail of the last text
-        self._before = self._after = b""  # what its frame had around it
+        self._text_frame: tuple[bytes, int, bytes] | None = None  # head, choice and tail of the last text
+        self._text_before = self._text_after = b""  # the bytes of its frame before and after the text
 
     def start(self) -> bytes:
         """Return the frame with the role of the first choice."""
-        return self._open(0)
+        return self._role_frames(0)
 
     def stored_object(self) -> None:
         """Return None: `StoredChatStream` folds a stream that is stored."""
 
     def close(self, *, kept: bool) -> bytes:
         """Return the end of the stream."""
-        return self._end(whole=self._opened >= self._params.request.n)
+        return self._end(whole=self._choices_with_role >= self._params.request.n)
 
-    def _open(self, last: int) -> bytes:
+    def _role_frames(self, last: int) -> bytes:
         """Return frames with the role, once per choice in ascending order: the SDKs store choices by position."""
-        first, self._opened = self._opened, last + 1
+        first, self._choices_with_role = self._choices_with_role, last + 1
         role = b'{"role":%b,"content":"","refusal":null}' % encode(self._params.role)
-        return b"".join([self._delta(choice, role) for choice in range(first, self._opened)])
+        return b"".join([self._delta(choice, role) for choice in range(first, self._choices_with_role)])
 
     def _delta(self, choice: int, delta: bytes, reason: bytes = b"null", more: bytes = b'"logprobs":null') -> bytes:
-        if choice >= self._opened:
-            return self._open(choice) + self._delta(choice, delta, reason, more)
+        if choice >= self._choices_with_role:
+            return self._role_frames(choice) + self._delta(choice, delta, reason, more)
         tail = self._tail
         if self._waiting:
             more += self._extras(choice)
@@ -83,26 +83,28 @@ class ChatStreamEncoder(StreamEncoder):
         return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
 
     def _text(self, e: ev.TextDelta) -> bytes:
-        if self._bare and e.choice < self._opened and not (e.logprobs or self._waiting):
+        if self._unpadded and e.choice < self._choices_with_role and not (e.logprobs or self._waiting):
             around = self._head, e.choice, self._tail
-            if around != self._around:
-                self._around, frame = around, _TEXT % (self._head, e.choice, _GAP, self._tail)
-                self._before, self._after = frame.split(_GAP)
-            return self._before + encode(e.text) + self._after  # the usual case
+            if around != self._text_frame:
+                self._text_frame, frame = around, _TEXT % (self._head, e.choice, _GAP, self._tail)
+                self._text_before, self._text_after = frame.split(_GAP)
+            return self._text_before + encode(e.text) + self._text_after  # the usual case
         if e.logprobs:
             return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
 
     def _texts(self, events: Sequence[ev.TextDelta]) -> bytes:
         choice = events[0].choice
-        if self._bare and choice < self._opened and not self._waiting:
+        if self._unpadded and choice < self._choices_with_role and not self._waiting:
             items = [encode(e.text) for e in events if e.choice == choice and not e.logprobs]
             if len(items) == len(events):
                 return _frames(_TEXT % (self._head, choice, _GAP, self._tail), items)
         return b"".join([self._text(e) for e in events])
 
     def _reasoning(self, e: ev.ReasoningDelta) -> bytes:
-        output = self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts)) if e.text else b""
+        output = (
+            self._delta(e.choice, self._reasoning_delta % ((encode(e.text),) * self._field_count)) if e.text else b""
+        )
         block = self._blocks[e.choice].add(e)
         if not block:
             return output
@@ -120,28 +122,28 @@ class ChatStreamEncoder(StreamEncoder):
         return self._delta(e.choice, encode({e.member: [e.json]}))
 
     def _tool_start(self, e: ev.ToolCallStart) -> bytes:
-        self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
+        self._last_call[e.choice] = self._last_call.get(e.choice, -1) + 1
         empty = {"name": flat_tool_name(e), "arguments" if e.kind == "function" else "input": ""}
-        call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty, **call_signature(e)}
+        call = {"index": self._last_call[e.choice], "id": e.id, "type": e.kind, e.kind: empty, **call_signature(e)}
         return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
-        call, output = self._calls[e.choice], encode(e.json)
-        if self._bare and not self._waiting:  # the role went out before the start of the tool call
+        call, output = self._last_call[e.choice], encode(e.json)
+        if self._unpadded and not self._waiting:  # the role went out before the start of the tool call
             return _ARGUMENTS % (self._head, e.choice, call, output, self._tail)
         return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, output))
 
     def _several_args(self, events: Sequence[ev.ToolArgsDelta]) -> bytes:
         choice = events[0].choice
-        if self._bare and not self._waiting:
+        if self._unpadded and not self._waiting:
             items = [encode(e.json) for e in events if e.choice == choice]
             if len(items) == len(events):  # all of one tool call: no other starts between them
-                return _frames(_ARGUMENTS % (self._head, choice, self._calls[choice], _GAP, self._tail), items)
+                return _frames(_ARGUMENTS % (self._head, choice, self._last_call[choice], _GAP, self._tail), items)
         return b"".join([self._tool_args(e) for e in events])
 
     def _tool_input(self, e: ev.ToolInputDelta) -> bytes:
         call = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
-        return self._delta(e.choice, call % (self._calls[e.choice], encode(e.text)))
+        return self._delta(e.choice, call % (self._last_call[e.choice], encode(e.text)))
 
     def _finish(self, e: ev.Finish) -> bytes:
         return self._delta(e.choice, b"{}", encode(e.reason))
@@ -177,8 +179,8 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
     """Encode chunks for clients that use `functions`: one call, in `function_call`."""
 
     def _tool_start(self, e: ev.ToolCallStart) -> bytes:
-        self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
-        if self._calls[e.choice]:
+        self._last_call[e.choice] = self._last_call.get(e.choice, -1) + 1
+        if self._last_call[e.choice]:
             self._ledger.add("dropped", "tool_calls")
             return b""
         if e.signature:
@@ -187,7 +189,7 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
         return self._delta(e.choice, b'{"function_call":%b}' % encode(called))
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
-        if self._calls[e.choice]:
+        if self._last_call[e.choice]:
             return b""
         return self._delta(e.choice, b'{"function_call":{"arguments":%b}}' % encode(e.json))
 
@@ -201,7 +203,7 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
 
 
 @cache
-def _thought(names: tuple[str, ...]) -> bytes:
+def _reasoning_template(names: tuple[str, ...]) -> bytes:
     """Return the template of a delta that has its text under each of these names, which the configuration gives."""
     return b"{%b}" % b",".join([b'"%b":%%b' % name.encode() for name in names])
 
@@ -224,26 +226,26 @@ def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, .
 class StoredChatStream:
     """Encode a stream, and fold its events into the object that is stored."""
 
-    def __init__(self, shown: ChatStreamEncoder, fold: ChatBodyEncoder) -> None:
-        self._shown, self._fold = shown, fold
+    def __init__(self, stream: ChatStreamEncoder, body: ChatBodyEncoder) -> None:
+        self._stream, self._body = stream, body
 
     def start(self) -> bytes:
         """Return the first frame."""
-        return self._shown.start()
+        return self._stream.start()
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames of the events, and fold the events."""
-        self._fold.encode(events)
-        return self._shown.encode(events)
+        self._body.encode(events)
+        return self._stream.encode(events)
 
     def keep_alive(self) -> bytes:
         """Return an SSE comment."""
-        return self._shown.keep_alive()
+        return self._stream.keep_alive()
 
     def stored_object(self) -> dict[str, Any] | None:
         """Return the whole completion; None after a failure."""
-        return self._fold.stored_object()
+        return self._body.stored_object()
 
     def close(self, *, kept: bool) -> bytes:
         """Return the end of the stream."""
-        return self._shown.close(kept=kept)
+        return self._stream.close(kept=kept)
