@@ -209,7 +209,7 @@ class OllamaDecoder(Chunks):
             return [line]
         if line.error:
             return [Failure(problem_from_error_object(line.error))]
-        return self.read(self._chunk(line), read_mended(payload, _unread))
+        return self.read(self._chunk(line), read_mended(payload, _unknown_members))
 
     def _chunk(self, line: OllamaChunk) -> wire.WireChunk:
         for call in (line.message and line.message.tool_calls) or ():
@@ -229,8 +229,8 @@ class OllamaDecoder(Chunks):
         return None
 
 
-def _unread(payload: bytes) -> unknown_fields.Unread:
+def _unknown_members(payload: bytes) -> unknown_fields.UnknownMembers:
     line = _object(payload)
-    return unknown_fields.Unread(
-        unknown_fields.unread(line, _READ), [({}, unknown_fields.of_message(line.get("message")))]
+    return unknown_fields.UnknownMembers(
+        unknown_fields.without_known(line, _READ), [({}, unknown_fields.of_message(line.get("message")))]
     )

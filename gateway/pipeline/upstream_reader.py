@@ -174,7 +174,7 @@ class UpstreamReader:
 
     def _decode_body(self, body: bytes) -> list[Event]:
         """Return the events of one whole body: mostly a text with its finish, which pass unchanged."""
-        made = [] if self._normalizer.failed else self._decoder.decode_whole(body) + self._decoder.rest()
+        made = [] if self._normalizer.failed else self._decoder.decode_whole(body) + self._decoder.held_events()
         if self._plain and self._decoder.n == 1:
             others = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
             if passes_unchanged(others, self._setting):
@@ -190,7 +190,7 @@ class UpstreamReader:
         A payload that was cut is left out, so that it does not hide the reason of the end.
         """
         last = [] if frames.aligned else self._events_of_payloads(filter(is_complete_payload, frames.close()))
-        return last + [event for raw in self._decoder.rest() for event in self._normalize(raw)]
+        return last + [event for raw in self._decoder.held_events() for event in self._normalize(raw)]
 
     def _flush_filters(self, last: Iterable[Event]) -> list[Event]:
         if not self._filters:

@@ -12,7 +12,7 @@ from msgspec import DecodeError, Raw, json
 
 from gateway.backends.openai import unknown_fields, wire
 from gateway.backends.openai.error_mapping import problem_from_error_object
-from gateway.backends.openai.json_repair import Halves, mended
+from gateway.backends.openai.json_repair import SurrogateHalves, mended
 from gateway.backends.openai.payload_values import (
     DONE,
     DONE_SIZE,
@@ -26,9 +26,9 @@ from gateway.backends.openai.payload_values import (
     text_of_details,
 )
 from gateway.backends.openai.repeat_decoder import FrameDelimiters, RepeatedChunkDecoder
-from gateway.backends.openai.repeated_reasoning import Contents
+from gateway.backends.openai.repeated_reasoning import RepeatedReasoning
 from gateway.backends.openai.tool_call_decoder import ToolCallDecoder
-from gateway.backends.openai.unknown_fields import NOTHING, Members, Unread
+from gateway.backends.openai.unknown_fields import NOTHING, Members, UnknownMembers
 from gateway.backends.openai.usage import (
     UsageTotal,
     count_value,
@@ -89,8 +89,8 @@ class ChatDecoder:
     _by_message: set[int] = field(default_factory=set)  # choices whose messages do not come as deltas
     _tool_calls: ToolCallDecoder | None = None  # set once there is a tool call
     _plain: bool = True  # all chunks so far were plain
-    _halves: Halves | None = None
-    _contents: Contents | None = None  # set once there is reasoning
+    _halves: SurrogateHalves | None = None
+    _repeated: RepeatedReasoning | None = None  # set once there is reasoning
     _decoded_size: int = 0
     _has_text: bool = False
     _has_logprobs: bool = False  # some text had log-probabilities
@@ -169,28 +169,28 @@ class ChatDecoder:
         """Return the events of a payload that repeats no form, such as a whole body."""
         if payload[:DONE_SIZE] == DONE:
             self.done = True
-            return self.rest()
+            return self.held_events()
         events = self._decoded(payload)
         if self._halves and self._halves.due:
-            events = self._halves.joined(events)
+            events = self._halves.join(events)
         if self._unsigned:
-            self._contents = self._contents or Contents(self._ledger, self._unsigned)
-            events = self._contents.once(events) if self._contents.due else events
-        return [*events, *self.rest()] if self.done else events  # the last line of Ollama also ends the response
+            self._repeated = self._repeated or RepeatedReasoning(self._ledger, self._unsigned)
+            events = self._repeated.remove(events) if self._repeated.due else events
+        return [*events, *self.held_events()] if self.done else events  # the last line of Ollama also ends the response
 
-    def rest(self) -> list[Event]:
+    def held_events(self) -> list[Event]:
         """Return the events that are held for a continuation, at the end of the response."""
-        halves = self._halves.rest() if self._halves else []
-        return [*self._contents.once(halves), *self._contents.rest()] if self._contents else halves
+        halves = self._halves.held_events() if self._halves else []
+        return [*self._repeated.remove(halves), *self._repeated.held_events()] if self._repeated else halves
 
     def _read(self, payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Failure:
         """Return the decoded payload, repaired if it is invalid JSON."""
         try:
             return decode(payload)
         except (DecodeError, UnicodeDecodeError, RecursionError):
-            self._halves = self._halves or Halves(self._ledger)
+            self._halves = self._halves or SurrogateHalves(self._ledger)
             try:
-                return decode(self._halves.mended(payload))
+                return decode(self._halves.mend(payload))
             except (DecodeError, RecursionError) as problem:
                 message = f"The backend sent an invalid {self.payload_name}: {problem}."
                 return Failure(Problem(502, message, "upstream_error"))
@@ -232,15 +232,15 @@ class ChatDecoder:
                 self._plain = False
         return None
 
-    def read(self, chunk: wire.WireChunk, rest: Unread) -> list[Event]:
-        """Return the events of a chunk that is no error.  `rest`: its members that have no event of their own."""
+    def read(self, chunk: wire.WireChunk, extra: UnknownMembers) -> list[Event]:
+        """Return the events of a chunk that is no error.  `extra`: its members that have no event of their own."""
         out: list[Event] = []
         counts = type(chunk) is not wire.PlainChunk and has_counts_beside_choices(chunk)
         if chunk.usage or counts or chunk.timings or chunk.x_groq:
             self._usage(chunk, out)
-        if rest.answer:
-            self._pass(None, rest.answer, out)
-        for place, (choice, members) in enumerate(zip(chunk.choices or (), rest.choices or _NO_MEMBERS, strict=False)):
+        if extra.response:
+            self._pass(None, extra.response, out)
+        for place, (choice, members) in enumerate(zip(chunk.choices or (), extra.choices or _NO_MEMBERS, strict=False)):
             self._choice(place, choice, members, out)
         return out
 

@@ -58,7 +58,7 @@ def mended(payload: bytes) -> bytes:
     return text.encode()
 
 
-class Halves(Struct, eq=False):
+class SurrogateHalves(Struct, eq=False):
     """The halves of surrogate pairs at the end of pieces that wait for their other half, by field."""
 
     _ledger: Warnings
@@ -70,7 +70,7 @@ class Halves(Struct, eq=False):
         """Return True if the events of a payload have to be joined."""
         return self._met or bool(self._open)
 
-    def mended(self, payload: bytes) -> bytes:
+    def mend(self, payload: bytes) -> bytes:
         """Return the payload with stand-ins for halves in the fields that come in pieces."""
         text = payload.decode("utf-8", "replace")
         if len(text) > _MAX or _TAKEN.search(text):
@@ -78,17 +78,17 @@ class Halves(Struct, eq=False):
         self._met = True
         return _TOKENS.sub(lambda token: _token(token, stand_in=bool(token[1])), text).encode()
 
-    def joined(self, events: Iterable[Event]) -> list[Event]:
+    def join(self, events: Iterable[Event]) -> list[Event]:
         """Return the events without stand-ins.  A half at the end of a piece waits; any other becomes U+FFFD."""
-        made = [after for event in events for after in self._joined(event)]
+        made = [after for event in events for after in self._join_one(event)]
         self._met = False
         return made
 
-    def rest(self) -> list[Event]:
+    def held_events(self) -> list[Event]:
         """Return the halves that still wait, each as U+FFFD."""
         return [*self._lost([*self._open])]
 
-    def _joined(self, event: Event) -> Iterator[Event]:
+    def _join_one(self, event: Event) -> Iterator[Event]:
         if isinstance(event, Annotation | ExtraField | Media):
             yield replace(event, json=_clean(event.json)) if self._met else event
             return
@@ -105,18 +105,18 @@ class Halves(Struct, eq=False):
             if text and _STAND_IN.match(text[-1]) and ord(text[-1]) - _OFFSET < 0xDC00:
                 self._open[key], text = text[-1], text[:-1]
         elif before:
-            text = self._noted(key) + text
+            text = self._warn_of_lost(key) + text
         if self._met and _STAND_IN.search(text):
-            text = _STAND_IN.sub(self._noted(key), text)
+            text = _STAND_IN.sub(self._warn_of_lost(key), text)
         if text or (isinstance(event, TextDelta) and event.logprobs):
             yield _with_text(event, text)
 
     def _lost(self, keys: Iterable[_Key]) -> Iterator[Event]:
         for key in keys:
             del self._open[key]
-            yield _piece(key, self._noted(key))
+            yield _piece(key, self._warn_of_lost(key))
 
-    def _noted(self, key: _Key) -> str:
+    def _warn_of_lost(self, key: _Key) -> str:
         self._ledger.add("repaired", _FIELDS[key[0]])
         return _LOST
 

@@ -52,9 +52,9 @@ class _Beginning:
             return self._held if self.over else ()
         before, end, after = self._buffer.partition(self._end)
         if not end:
-            before, self._buffer = _parted(self._buffer, self._end)
-        if not self._same(before) or (end and not self._whole):
-            return self._released()
+            before, self._buffer = _split_partial_tag(self._buffer, self._end)
+        if not self._repeats(before) or (end and not self._whole):
+            return self._release()
         if not end:
             return ()
         self._behind, self.dropped = True, self._held
@@ -64,8 +64,8 @@ class _Beginning:
         """Return the held text at the end of the content; a repetition that is cut off there is dropped."""
         if self.over or self._behind:
             return ()
-        if not (self._end and self._same(self._buffer) and not self._ahead):
-            return self._released()
+        if not (self._end and self._repeats(self._buffer) and not self._ahead):
+            return self._release()
         self.over, self.dropped = True, self._held
         return ()
 
@@ -78,7 +78,7 @@ class _Beginning:
         self.dropped = (*self.dropped, event)
         return (TextDelta(event.choice, text),) if text else ()
 
-    def _released(self) -> Sequence[TextDelta]:
+    def _release(self) -> Sequence[TextDelta]:
         self.over = True
         return self._held
 
@@ -92,9 +92,9 @@ class _Beginning:
         self.over = len(self._buffer) > _LONGEST or not any(tag.startswith(text) for tag, _ in _TAGS)
         return False
 
-    def _same(self, text: str) -> bool:
+    def _repeats(self, text: str) -> bool:
         """Compare the next text of the content with the reasoning, as far as both have come."""
-        text, at = self._ahead + _dense(text), 0
+        text, at = self._ahead + _without_space(text), 0
         while at < len(text) and self._more():
             size = min(len(self._piece) - self._at, len(text) - at)
             if self._piece[self._at : self._at + size] != text[at : at + size]:
@@ -106,7 +106,7 @@ class _Beginning:
     def _more(self) -> bool:
         """Return True if there is more reasoning to compare with."""
         while self._at == len(self._piece) and self._next < len(self._thought):
-            self._piece, self._at, self._next = _dense(self._thought[self._next]), 0, self._next + 1
+            self._piece, self._at, self._next = _without_space(self._thought[self._next]), 0, self._next + 1
         return self._at < len(self._piece)
 
     @property
@@ -116,8 +116,8 @@ class _Beginning:
 
 
 @dataclass(slots=True, eq=False)
-class Contents:
-    """The contents of the choices that have reasoning.  `_thoughts`: the pieces of the reasoning, by choice."""
+class RepeatedReasoning:
+    """Remove reasoning that the contents of choices repeat.  `_thoughts`: the pieces of the reasoning, by choice."""
 
     _ledger: Warnings
     _thoughts: Mapping[int, Sequence[str]]
@@ -129,15 +129,15 @@ class Contents:
         """Return True if a content may still repeat reasoning."""
         return len(self._thoughts) > len(self._over)
 
-    def once(self, events: Iterable[Event]) -> list[Event]:
+    def remove(self, events: Iterable[Event]) -> list[Event]:
         """Return the events without reasoning that the beginning of a content repeats."""
-        return [event_left for event in events for event_left in self._once(event)]
+        return [left for event in events for left in self._remove_one(event)]
 
-    def rest(self) -> list[Event]:
+    def held_events(self) -> list[Event]:
         """Return the events that are held at the end of the response."""
         return [event for choice in self._beginnings for event in self._advance(choice, None)]
 
-    def _once(self, event: Event) -> Iterable[Event]:
+    def _remove_one(self, event: Event) -> Iterable[Event]:
         if isinstance(event, ToolCallStart | Finish) and event.choice in self._beginnings.keys() - self._over:
             return (*self._advance(event.choice, None), event)
         if type(event) is not TextDelta or event.choice not in self._thoughts or event.choice in self._over:
@@ -161,12 +161,12 @@ class Contents:
             beginning.dropped = ()
 
 
-def _dense(text: str) -> str:
+def _without_space(text: str) -> str:
     """Return the text without white space."""
     return "".join(text.split())
 
 
-def _parted(text: str, end: str) -> tuple[str, str]:
+def _split_partial_tag(text: str, end: str) -> tuple[str, str]:
     """Split off a beginning of the tag `end` from the end of the text."""
     size = next((n for n in range(min(len(end) - 1, len(text)), 0, -1) if text.endswith(end[:n])), 0)
     return text[: len(text) - size], text[len(text) - size :]

@@ -18,42 +18,42 @@ OF_MESSAGE = frozenset(wire.PlainMessage.__struct_fields__)
 Members = Mapping[str, Raw]
 
 
-class Unread(NamedTuple):
+class UnknownMembers(NamedTuple):
     """The members that the decoder does not interpret.
 
-    answer: of the chunk or response itself.
+    response: of the chunk or response itself.
     choices: of each choice in its position, and of the message in it; [] if none has any.
     """
 
-    answer: Members
+    response: Members
     choices: list[tuple[Members, Members]]
 
 
-NOTHING = Unread({}, [])
+NOTHING = UnknownMembers({}, [])
 
 
-def of_chunk(payload: bytes) -> Unread:
+def of_chunk(payload: bytes) -> UnknownMembers:
     """Return the members of a chat completion, whole or a chunk, that the decoder does not interpret.
 
     Raises msgspec.DecodeError for invalid JSON.
     """
     chunk = _object(payload)
     choices = _objects(raw) or () if (raw := chunk.get("choices")) else ()
-    return Unread(unread(chunk, OF_CHUNK), [_of_choice(choice) for choice in choices])
+    return UnknownMembers(without_known(chunk, OF_CHUNK), [_of_choice(choice) for choice in choices])
 
 
-def of_plain_chunk(plain: wire.PlainChunk) -> Unread:
+def of_plain_chunk(plain: wire.PlainChunk) -> UnknownMembers:
     """Return the only member of a plain chunk that the decoder does not interpret."""
     value = plain.system_fingerprint
-    return Unread({"system_fingerprint": value}, []) if value and bytes(value) != _NULL else NOTHING
+    return UnknownMembers({"system_fingerprint": value}, []) if value and bytes(value) != _NULL else NOTHING
 
 
 def of_message(raw: Raw | None) -> Members:
     """Return the members of a message or a delta that the decoder does not interpret."""
-    return unread(_object(raw), OF_MESSAGE) if raw and bytes(raw) != _NULL else {}
+    return without_known(_object(raw), OF_MESSAGE) if raw and bytes(raw) != _NULL else {}
 
 
-def unread(members: Members, read: Set[str]) -> Members:
+def without_known(members: Members, read: Set[str]) -> Members:
     """Return the members that are not in `read`, without nulls, which stand for absent values."""
     if members.keys() <= read:
         return {}
@@ -61,4 +61,4 @@ def unread(members: Members, read: Set[str]) -> Members:
 
 
 def _of_choice(choice: Members) -> tuple[Members, Members]:
-    return unread(choice, OF_CHOICE), {**of_message(choice.get("delta")), **of_message(choice.get("message"))}
+    return without_known(choice, OF_CHOICE), {**of_message(choice.get("delta")), **of_message(choice.get("message"))}
