@@ -57,17 +57,17 @@ class TextReader(TextBuffer):
 
     def until(self, markers: Markers, emit: TextSink) -> ReadStep:
         """Emit text as soon as it is certain; return the next marker, or "" at the end."""
-        passage = self._past(markers.first, emit)
+        passage = self._pass_through(markers.first, emit)
         while True:
             found = markers.search(self._buffer, self._pos)
-            if found and self._settled(found, markers):
+            if found and self._is_whole_marker(found, markers):
                 self._emit(found.start(), emit)
                 self.marker = found[0]
                 return self._take(found.end())
-            self._emit(self._certain(markers), emit)
+            self._emit(self._certain_end(markers), emit)
             if self._eof:
                 return self._drop()
-            yield passage if self._waits else None
+            yield passage if self._may_pass_through else None
 
     def read_until_trimmed(
         self, markers: Markers, emit: TextSink, bare: Collection[str] = (), torn: Collection[str] = ()
@@ -79,28 +79,28 @@ class TextReader(TextBuffer):
         bare: markers that keep the white space before them in the text.
         torn: tags that are dropped where only their beginning came before a tool call outside of this text.
         """
-        passage = self._past(markers.first, emit, trimmed=True)
+        passage = self._pass_through(markers.first, emit, trimmed=True)
         while True:
             found = markers.search(self._buffer, self._pos)
-            if found and self._settled(found, markers):
-                self._emit(found.start() if found[0] in bare else self._gap(found.start()), emit)
+            if found and self._is_whole_marker(found, markers):
+                self._emit(found.start() if found[0] in bare else self._gap_start(found.start()), emit)
                 self.marker = self._take(found.end())
                 return found[0]
-            end = self._certain(markers)
+            end = self._certain_end(markers)
             if self._eof and self.before_call:
                 self._drop_torn(markers, torn)
                 end = len(self._buffer)
-            self._emit(end if self._eof else self._gap(end), emit)
+            self._emit(end if self._eof else self._gap_start(end), emit)
             if self._eof:
                 return self._drop()
-            yield passage if self._waits else None
+            yield passage if self._may_pass_through else None
 
     def rest(self, emit: TextSink) -> ReadStep:
         """Emit all text up to the end."""
-        passage = self._past(_NONE, emit)
+        passage = self._pass_through(_NONE, emit)
         while not self._eof:
             self._emit(len(self._buffer), emit)
-            yield passage if self._waits else None
+            yield passage if self._may_pass_through else None
         self._emit(len(self._buffer), emit)
         return ""
 
@@ -111,7 +111,7 @@ class TextReader(TextBuffer):
         spaced: up to 16 characters of white space may come first.
         """
         while True:
-            begin = self._behind_gap() if spaced else self._pos
+            begin = self._gap_end() if spaced else self._pos
             longest = max(map(len, options))
             here = self._buffer[begin : begin + longest]
             if here and here[0] not in map(_first, options):
@@ -180,7 +180,7 @@ class TextReader(TextBuffer):
 
     def read_characters(self, emit: TextSink) -> ReadStep:
         """Decode a JSON string whose quote was taken, piece by piece; return its end quote, or "" at the end."""
-        passage = self._past(_IN_STRING, emit)
+        passage = self._pass_through(_IN_STRING, emit)
         while True:
             whole = _CHARACTERS.match(self._buffer, self._pos)
             if whole and whole[0]:
@@ -193,7 +193,7 @@ class TextReader(TextBuffer):
             elif self._eof:
                 return ""
             else:
-                yield passage if self._waits else None
+                yield passage if self._may_pass_through else None
 
     def clean(self, emit: TextSink) -> ReadStep:
         """Pass on a string that begins here, as JSON; return its end quote, or "" at the end of the text.
@@ -201,7 +201,7 @@ class TextReader(TextBuffer):
         Control characters and backslashes that JSON does not allow are escaped, and `was_repaired` is set.
         """
         emit(self._take(self._pos + 1))
-        passage = self._past(_IN_CLEAN, emit)
+        passage = self._pass_through(_IN_CLEAN, emit)
         while True:
             whole = _CLEAN.match(self._buffer, self._pos)
             assert whole  # it may be empty
@@ -210,19 +210,19 @@ class TextReader(TextBuffer):
             if not first:
                 if self._eof:
                     return ""
-                yield passage if self._waits else None
+                yield passage if self._may_pass_through else None
             elif first == '"':
                 emit(first)
                 return self._take(self._pos + 1)
             elif first != "\\":
                 self.was_repaired = True
                 emit(json.dumps(self._take(self._pos + 1))[1:-1])
-            elif self._may_go_on():
+            elif self._may_complete_escape():
                 yield None
             else:
                 self._bad_escape(emit)
 
-    def _may_go_on(self) -> bool:
+    def _may_complete_escape(self) -> bool:
         """Return True if more text may complete the escape that begins here."""
         short = len(self._buffer) - self._pos < _LONGEST_ESCAPE and not self._eof
         return short and self._buffer[self._pos + 1 :][:1] in ("", "u")
@@ -249,7 +249,7 @@ class TextReader(TextBuffer):
 
     def _nested(self, emit: TextSink, depth: int) -> ReadStep:
         quoted, pos = False, self._pos
-        outside, inside = self._past(_IN_JSON, emit), self._past(_IN_STRING, emit)
+        outside, inside = self._pass_through(_IN_JSON, emit), self._pass_through(_IN_STRING, emit)
         while True:
             stop = (_STRING_END if quoted else _JSON_STOP).search(self._buffer, pos)
             if not stop or (stop[0][0] in "\\," and stop.end() == len(self._buffer)):
@@ -257,7 +257,7 @@ class TextReader(TextBuffer):
                 if self._eof:
                     self.was_repaired |= bool(self._take(len(self._buffer)))
                     return ""
-                yield (inside if quoted else outside) if self._waits else None
+                yield (inside if quoted else outside) if self._may_pass_through else None
                 pos = self._pos
                 continue
             pos = stop.end()
@@ -266,14 +266,14 @@ class TextReader(TextBuffer):
             elif stop[0] == '"':
                 quoted = not quoted
             elif stop[0][0] in "<,":
-                self._amiss(stop, emit)
+                self._repair_or_reject(stop, emit)
             else:
                 depth += 1 if stop[0] in "{[" else -1
             if not depth and not quoted:
                 self._emit(pos, emit)
                 return "whole"
 
-    def _amiss(self, stop: re.Match[str], emit: TextSink) -> None:
+    def _repair_or_reject(self, stop: re.Match[str], emit: TextSink) -> None:
         self._emit(stop.start(), emit)
         if stop[0] == "<":
             self._malformed()
@@ -289,18 +289,18 @@ class TextReader(TextBuffer):
                 return ""
             yield None
 
-    def _past(self, stops: frozenset[str], emit: TextSink, *, trimmed: bool = False) -> PassThrough:
+    def _pass_through(self, stops: frozenset[str], emit: TextSink, *, trimmed: bool = False) -> PassThrough:
         """Return the pass-through for text that has none of these characters."""
         return PassThrough(free_of(stops, self.ends.begun if self.ends else _NONE, trimmed=trimmed), emit)
 
-    def _settled(self, found: re.Match[str], markers: Markers) -> bool:
+    def _is_whole_marker(self, found: re.Match[str], markers: Markers) -> bool:
         """Return False if the marker may become a longer one."""
         end = self._eof and not self._cut
         if end or found[0] not in markers.short or len(self._buffer) - found.start() > markers.max_length:
             return True
         return self._buffer[found.start() :] not in markers.prefixes
 
-    def _certain(self, markers: Markers) -> int:
+    def _certain_end(self, markers: Markers) -> int:
         """Return the end of the text that cannot be the beginning of a marker."""
         end = len(self._buffer)
         begin = end if self._eof and not self._cut else end - markers.partial_suffix(self._buffer[self._pos :])
@@ -308,7 +308,7 @@ class TextReader(TextBuffer):
         is_text = self._eof and (not tail.strip(_FENCE) or any(word.startswith(tail) for word in self.words))
         return end if is_text else begin
 
-    def _gap(self, end: int) -> int:
+    def _gap_start(self, end: int) -> int:
         """Return the start of the white space before `end`."""
         least = max(self._pos, end - _GAP)
         while end > least and self._buffer[end - 1].isspace():
@@ -318,12 +318,12 @@ class TextReader(TextBuffer):
     def _drop_torn(self, markers: Markers, tags: Collection[str]) -> None:
         """Drop the beginning of a tag on a line of its own at the end of the text."""
         begin = len(self._buffer) - markers.partial_suffix(self._buffer[self._pos :])
-        torn, gap = self._buffer[begin:], self._gap(begin)
+        torn, gap = self._buffer[begin:], self._gap_start(begin)
         alone = not self._base + gap or "\n" in self._buffer[gap:begin]
         if alone and len(torn) >= _TORN and torn[0] in "<[" and any(tag.startswith(torn) for tag in tags):
             self._buffer = self._buffer[:gap]
 
-    def _behind_gap(self) -> int:
+    def _gap_end(self) -> int:
         """Return the end of the white space that comes next."""
         begin = self._pos
         while begin - self._pos < _GAP and self._buffer[begin : begin + 1].isspace():

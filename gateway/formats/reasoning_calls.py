@@ -27,7 +27,7 @@ class HeldOutput:
         self._events: list[tuple[str, tuple[Any, ...]]] = []
         self._thought: str | None = None  # the kept text once a closing tag has come
         self._settled = self._named = False
-        read.keep(read.marker)
+        read.begin_keeping(read.marker)
 
     @property
     def open(self) -> bool:
@@ -108,7 +108,7 @@ class HeldOutput:
             getattr(self.emit, method)(*arguments)
             return
         self._events.append((method, arguments))
-        if self.offered and self._read.keeping > self._read.limit:
+        if self.offered and self._read.kept_size > self._read.limit:
             self.count()
 
     def _new(self, text: str) -> str:
@@ -116,11 +116,11 @@ class HeldOutput:
         return text[max(0, self._known - (self._read.offset - len(text))) :]
 
     def _kept(self) -> str:
-        return self._new(self._read.kept())
+        return self._new(self._read.end_keeping())
 
     def _settle(self) -> list[tuple[str, tuple[Any, ...]]]:
         events, self._events, self._settled = self._events, [], True
-        self._read.kept()
+        self._read.end_keeping()
         return events
 
 

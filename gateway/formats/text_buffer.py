@@ -19,25 +19,25 @@ class TextBuffer:
         "_cut",
         "_eof",
         "_held",
-        "_log",
+        "_kept_parts",
         "_lost",
         "_pos",
-        "_tape",
-        "_taped",
+        "_recorded_parts",
+        "_recorded_size",
         "before_call",
         "dropped",
         "ends",
         "followed",
-        "keeping",
+        "kept_size",
         "limit",
     )  # fmt: skip
 
     def __init__(self, limit: int = 8 << 20) -> None:
         self._buffer, self._pos, self._base, self._eof, self._cut = "", 0, 0, False, False
-        self.limit, self._taped = limit, 0
-        self._tape: list[str] | None = None
-        self._log: list[str] | None = None  # the text since `keep`
-        self.keeping = 0  # characters in that log
+        self.limit, self._recorded_size = limit, 0
+        self._recorded_parts: list[str] | None = None
+        self._kept_parts: list[str] | None = None  # the text since `begin_keeping`
+        self.kept_size = 0  # characters of that text
         self.followed = False  # set by the caller: the turn continues outside of this text
         self.before_call = False  # set by the caller: it continues with a tool call
         self._held = ""  # text that may consist of end tokens
@@ -93,36 +93,41 @@ class TextBuffer:
 
     def begin_recording(self, begun: str = "") -> None:
         """Record the text that is taken from here on, so that it can be given back behind `begun`."""
-        self._tape, self._taped = [begun], 0
+        self._recorded_parts, self._recorded_size = [begun], 0
 
     @property
     def is_recording(self) -> bool:
         """Return True while a recording is going on."""
-        return self._tape is not None
+        return self._recorded_parts is not None
 
     @property
     def recorded(self) -> str:
         """The text taken since `begin_recording`."""
-        return "".join(self._tape or ())
+        return "".join(self._recorded_parts or ())
 
     def end_recording(self) -> str:
         """Return the text taken since `begin_recording`, and stop recording."""
-        tape, self._tape = self._tape or [], None
-        return "".join(tape)
+        parts, self._recorded_parts = self._recorded_parts or [], None
+        return "".join(parts)
 
-    def keep(self, begun: str) -> None:
-        """Keep the text taken from here on, beside a recording and without a limit; `keeping` counts its characters."""
-        self._log, self.keeping = [begun], len(begun)
+    def begin_keeping(self, begun: str) -> None:
+        """Keep the text taken from here on, beside a recording and without a limit.  `kept_size`: its characters."""
+        self._kept_parts, self.kept_size = [begun], len(begun)
 
-    def kept(self) -> str:
-        """Return the text taken since `keep`, and stop keeping it."""
-        log, self._log, self.keeping = self._log or [], None, 0
-        return "".join(log)
+    def end_keeping(self) -> str:
+        """Return the text taken since `begin_keeping`, and stop keeping it."""
+        parts, self._kept_parts, self.kept_size = self._kept_parts or [], None, 0
+        return "".join(parts)
 
     @property
-    def _waits(self) -> bool:
+    def _may_pass_through(self) -> bool:
         """Return True if nothing is held and nothing is recorded, so that new text may pass through."""
-        return self._pos == len(self._buffer) and not self._held and self._tape is None and self._log is None
+        return (
+            self._pos == len(self._buffer)
+            and not self._held
+            and self._recorded_parts is None
+            and self._kept_parts is None
+        )
 
     def restore(self) -> str:
         """Return the incomplete marker that was dropped at the end: it is text."""
@@ -139,13 +144,13 @@ class TextBuffer:
 
     def _take(self, end: int) -> str:
         taken, self._pos = self._buffer[self._pos : end], end
-        if self._log is not None:
-            self._log.append(taken)
-            self.keeping += len(taken)
-        if self._tape is not None:
-            self._tape.append(taken)
-            self._taped += len(taken)
-            if self._taped > self.limit:
+        if self._kept_parts is not None:
+            self._kept_parts.append(taken)
+            self.kept_size += len(taken)
+        if self._recorded_parts is not None:
+            self._recorded_parts.append(taken)
+            self._recorded_size += len(taken)
+            if self._recorded_size > self.limit:
                 self._malformed()
         return taken
 

@@ -69,7 +69,7 @@ class _Block:
 
     def _add(self, method: str, *arguments: str) -> None:
         self._found.append((method, arguments))
-        self.long = self._read.keeping > _LIMIT
+        self.long = self._read.kept_size > _LIMIT
         if self.long:
             raise Malformed
 
@@ -89,7 +89,7 @@ def json_block(read: TextReader, emit: ParserOutput, context: ParseContext, open
     Without a fence, JSON is a call only if it has arguments and nothing else follows, and what the token limit left
     of it is text.
     """
-    read.keep(opening)
+    read.begin_keeping(opening)
     found, language = _Block(read), opening.strip()
     fence = FENCE if language else ""
     try:
@@ -98,7 +98,7 @@ def json_block(read: TextReader, emit: ParserOutput, context: ParseContext, open
     except Malformed:
         whole = ""
     read.end_recording()
-    text = read.kept()
+    text = read.end_keeping()
     if whole:
         found.replay(emit)
     elif fence and read.ended and read.cut:
