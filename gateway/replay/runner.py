@@ -283,7 +283,7 @@ async def replayed(recording: Recording, ways: ReplayOptions = _AS_IT_WAS) -> Re
         await held.enter_async_context(app.router.lifespan_context(app))
         for entry in prepared:
             backend = app.state.directory.backends[entry.backend]
-            backend.learner.remember(convert(entry.learned, list[LearnedMetadata]))
+            backend.metadata_cache.remember(convert(entry.learned, list[LearnedMetadata]))
         await _ask(app, recording, ways.endpoint)
         again: Recording = app.state.telemetry.recorder.recent[-1]
         return again

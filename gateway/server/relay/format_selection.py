@@ -32,7 +32,7 @@ async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
         return _opening(chosen, opened=False)
     data = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server decides by these fields
     settings = _settings(data)
-    prompt = await route.backend.learner.rendered_prompt(model, settings)
+    prompt = await route.backend.metadata_cache.rendered_prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.format_spec(chosen.format))
     return _opening(chosen, opened=opened and not _closed(request, data))
 
@@ -45,7 +45,7 @@ async def format_before_request(route: BackendRoute, word: str) -> FormatChoice:
 
 async def _shown(route: BackendRoute, chosen: FormatChoice) -> FormatChoice:
     """Choose the format by the chat template, if there is one."""
-    template = await route.backend.learner.chat_template(route.upstream_model)
+    template = await route.backend.metadata_cache.chat_template(route.upstream_model)
     return (choice_by_template(template, FORMATS) if template else None) or chosen
 
 

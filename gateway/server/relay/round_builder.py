@@ -75,7 +75,7 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
     chosen = await choose_format(route, request)
     if original.past and original.past.call_ids and past_tool_calls.has_own_ids(tool_call_id_form(route, chosen)):
         return await build_round(original.with_whole_past(), route, ledger, frame_bytes)
-    continues = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues_messages(
+    continues = not prefill_of(request, route.backend.kind) or await route.backend.metadata_cache.continues_messages(
         route.upstream_model
     )
     can_reason = route.backend.dialect.thinking.isdisjoint(request.rest) or await _can_reason(route)

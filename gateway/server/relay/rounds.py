@@ -161,7 +161,7 @@ class UpstreamRound(Struct, frozen=True):
             settings=route.settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_NOT_RECORDED),
             format=chosen.format,
             reason=chosen.reason,
-            learned=route.backend.learner.cached_metadata(route.upstream_model),
+            learned=route.backend.metadata_cache.cached_metadata(route.upstream_model),
         )
 
     @property

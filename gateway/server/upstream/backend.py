@@ -86,7 +86,7 @@ class Backend:
         self.post, self.upload, self.tls = self._pool.post, self._pool.upload, self._pool.tls
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
-        self.learner = MetadataCache(self._http_client, settings.kind)
+        self.metadata_cache = MetadataCache(self._http_client, settings.kind)
         self._key = settings.api_key.get_secret_value().encode() if settings.api_key else b""
         self._clock = clock
         self.listed: dict[str, ListedModel] | None = None  # of the last list, by their ids; None once it is outdated
@@ -179,7 +179,7 @@ class Backend:
     async def close(self) -> None:
         """Close all connections and stop the requests for the list and the metadata."""
         await self._pool.close()
-        await self.learner.close()
+        await self.metadata_cache.close()
         if self._asking:
             self._asking.cancel()
             await asyncio.wait([self._asking])

@@ -295,7 +295,7 @@ async def metadata_of_model(served: ModelEntry) -> ModelMetadata:
 async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
     """Return the server's metadata, completed by its entry in the list; wait for at most a second."""
     backend, model = route.backend, route.upstream_model
-    known = await backend.learner.metadata_of(model) | ModelMetadata(backend.listed_window(model))
+    known = await backend.metadata_cache.metadata_of(model) | ModelMetadata(backend.listed_window(model))
     return ModelMetadata(route.configured_window) | known
 
 
@@ -304,7 +304,7 @@ def remembered(route: BackendRoute) -> int | None:
     if configured := route.configured_window:
         return configured
     backend, model = route.backend, route.upstream_model
-    return backend.listed_window(model) or backend.learner.known_metadata(model).window
+    return backend.listed_window(model) or backend.metadata_cache.known_metadata(model).window
 
 
 async def context_length(route: BackendRoute) -> int | None:

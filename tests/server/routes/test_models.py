@@ -250,7 +250,7 @@ class Server:
     def __init__(self, kind="llamacpp"):
         self.now, self.paths, self.answer = 0.0, [], httpx.Response(200, json=PROPS)
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(self._answered), base_url="http://x")
-        self.learner = MetadataCache(self._client, kind, lambda: self.now)
+        self.metadata_cache = MetadataCache(self._client, kind, lambda: self.now)
 
     async def _client(self):
         return self.http
@@ -262,18 +262,18 @@ class Server:
         return self.answer
 
     async def settled(self):
-        await asyncio.gather(*self.learner._asking.values())
+        await asyncio.gather(*self.metadata_cache._asking.values())
 
 
 async def test_model_metadata_stays_while_it_is_refreshed():
     server = Server()
-    assert (await server.learner.metadata_of("m")).window == 4096
+    assert (await server.metadata_cache.metadata_of("m")).window == 4096
     server.now, server.answer = 299.0, httpx.Response(200, json={"default_generation_settings": {"n_ctx": 99}})
-    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.paths) == 1
+    assert (await server.metadata_cache.metadata_of("m")).window == 4096 and len(server.paths) == 1
     server.now = 300.0
-    assert (await server.learner.metadata_of("m")).window == 4096
+    assert (await server.metadata_cache.metadata_of("m")).window == 4096
     await server.settled()
-    assert (await server.learner.metadata_of("m")).window == 99 and len(server.paths) == 2
+    assert (await server.metadata_cache.metadata_of("m")).window == 99 and len(server.paths) == 2
 
 
 @pytest.mark.parametrize(
@@ -281,25 +281,25 @@ async def test_model_metadata_stays_while_it_is_refreshed():
 )
 async def test_model_metadata_stays_when_the_backend_fails(answer):
     server = Server()
-    await server.learner.metadata_of("m")
+    await server.metadata_cache.metadata_of("m")
     server.now, server.answer = 300.0, answer
-    await server.learner.metadata_of("m")
+    await server.metadata_cache.metadata_of("m")
     await server.settled()
     server.answer = httpx.Response(200, json={"default_generation_settings": {"n_ctx": 99}})
     server.now = 329.0
-    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.paths) == 2
+    assert (await server.metadata_cache.metadata_of("m")).window == 4096 and len(server.paths) == 2
     server.now = 330.0
-    await server.learner.metadata_of("m")
+    await server.metadata_cache.metadata_of("m")
     await server.settled()
-    assert (await server.learner.metadata_of("m")).window == 99
+    assert (await server.metadata_cache.metadata_of("m")).window == 99
 
 
 async def test_model_metadata_of_loaded_models_is_refreshed_sooner():
     server = Server("ollama")
     server.answer = httpx.Response(200, json={"models": []})
-    await server.learner.metadata_of("m")
+    await server.metadata_cache.metadata_of("m")
     server.now = 10.0
-    await server.learner.metadata_of("m")
+    await server.metadata_cache.metadata_of("m")
     await server.settled()
     assert sorted(server.paths) == ["/api/ps", "/api/ps", "/api/show"]
 
@@ -308,8 +308,8 @@ async def test_model_metadata_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(model_metadata, "_MAX", 2)
     server = Server()
     for model in "abc":
-        assert (await server.learner.metadata_of(model)).window == 4096
-    assert len(server.learner._answers) == 1
+        assert (await server.metadata_cache.metadata_of(model)).window == 4096
+    assert len(server.metadata_cache._answers) == 1
 
 
 def test_model_metadata_union_prefers_the_first_source():
@@ -322,7 +322,7 @@ async def test_model_metadata_request_ends_when_the_backend_closes():
     async with Upstream([HELLO], ()).serving() as upstream:
         upstream.shown["/props"] = [HANG]
         backend = Backend("up", config.BackendSettings(url=upstream.url, kind="llamacpp"))
-        asking = asyncio.create_task(backend.learner.metadata_of("m"))
+        asking = asyncio.create_task(backend.metadata_cache.metadata_of("m"))
         await until(lambda: bool(upstream.aside))
         await backend.close()
         assert await asking == ModelMetadata()
