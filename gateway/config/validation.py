@@ -24,11 +24,8 @@ from gateway.config.explanation import (
 )
 from gateway.config.schema import Config, ServerSettings
 
-TEMPLATE_FORMATS = (
-    "response_template",
-    "hf",
-    "beam",
-)  # the names of the format that the model's own template describes
+# The names of the format that the model's own template describes.
+TEMPLATE_FORMATS = ("response_template", "hf", "beam")
 _SECTIONS = Config.known_keys()
 _HERE = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")  # a server on the last two has the others as well
 PathError = tuple[KeyPath, str]  # the path of a wrong value, and the text of the error

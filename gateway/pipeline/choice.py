@@ -35,9 +35,7 @@ class ChoiceNormalizer:
         self._output = ChoiceOutput(index, setting, ids, waits=self._holds_all)
         self._out, self._calls = self._output.events, self._output.calls
         self._structured: StructuredCalls | None = None  # None until the backend sends a call
-        self._passing_call: int | None = (
-            None  # the backend's index of the tool call whose next piece may pass unchanged
-        )
+        self._passing_call: int | None = None  # the backend's index of the call whose next piece may pass unchanged
         self._pass_piece: Callable[[str], bool]  # takes that piece, or returns False
         self._parser: FormatParser | None = None  # None while the backend's own events come
         self._parses_reasoning = False  # the parser reads the backend's own reasoning

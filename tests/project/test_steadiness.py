@@ -129,7 +129,7 @@ def test_test_leaves_the_settings_of_its_process():
         logging.getLogger("gateway"),
         (gc.get_threshold(), threading.excepthook, logging.getLogger("gateway").level),
     )
-    with process_state.kept():
+    with process_state.keep():
         gc.set_threshold(200_000)
         threading.excepthook = print
         log.setLevel(logging.DEBUG)

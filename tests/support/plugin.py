@@ -175,7 +175,7 @@ def pytest_runtest_call(item):
         context = pauses.during(item.nodeid)
     else:
         context = nullcontext()
-    with context, process_state.kept():
+    with context, process_state.keep():
         return (yield)
 
 

@@ -12,7 +12,7 @@ _LOGGERS = ("gateway", "gateway.content", "gateway.requests", "uvicorn", "uvicor
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def keep() -> Iterator[None]:
     """Keep the collector's thresholds, the hooks of failures, the handler of SIGHUP, and what each logger writes."""
     hangup = signal.getsignal(signal.SIGHUP)
     thresholds, hooks = gc.get_threshold(), (sys.excepthook, threading.excepthook)

@@ -15,9 +15,8 @@ from gateway.server.http.deadline_timer import DeadlineTimer
 HEAD_LIMIT = 64 * 1024  # bytes of informational responses, headers and trailers without a byte of body
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the connection stops reading
 _LARGE = 1 << 14  # bytes of a body that is not joined with the headers
-OpenConnection = Callable[
-    ["UpstreamConnection"], Awaitable[UpstreamError | None]
-]  # connects; returns the error, or None
+# Connects; returns the error of a failure, or None.
+OpenConnection = Callable[["UpstreamConnection"], Awaitable[UpstreamError | None]]
 
 
 class DataOutcome(Enum):
