@@ -6,12 +6,12 @@ from bench import paths
 
 pytestmark = pytest.mark.edge  # the bench serves the gateway by itself
 CEILINGS = {
-    "a chunk of chat, functions": 10,
-    "a chunk of chat, files": 9,
-    "a chunk of chat, changes of file": 8,
-    "a chunk of responses, functions": 17,
-    "a chunk of responses, files": 10,
-    "a chunk of responses, changes of file": 9,
+    "a chunk of chat, functions": 9,
+    "a chunk of chat, files": 8,
+    "a chunk of chat, changes of file": 7,
+    "a chunk of responses, functions": 16,
+    "a chunk of responses, files": 9,
+    "a chunk of responses, changes of file": 8,
     "a whole request, files": 45,
 }
 

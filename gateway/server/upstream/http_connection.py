@@ -45,7 +45,8 @@ class UpstreamResponse:
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[bool] | None = None  # result True: something arrived
         self._callback: DataCallback | None = None
-        self._seconds = inf  # that the reader waits for data
+        self._seconds = self._until = inf  # for which, and the time until which, the reader waits for data
+        self.handed_at: float | None = None  # time on the loop's clock at which the reader last got data
         self._over = False
         self._keep = False
         self._ends_at_eof = False
@@ -71,6 +72,7 @@ class UpstreamResponse:
             data = b"".join(self._parts)
             self._parts.clear()
             self.unread = 0
+            self.handed_at = self._connection.loop.time()
             if self._connection.reading_paused:
                 self._connection.resume()
             return data
@@ -88,14 +90,17 @@ class UpstreamResponse:
         """True if the whole body was taken and is complete."""
         return self._over and not self._parts and self.error is None
 
-    def ready(self, seconds: float = inf, callback: DataCallback | None = None) -> asyncio.Future[bool]:
+    def ready(
+        self, seconds: float = inf, callback: DataCallback | None = None, until: float = inf
+    ) -> asyncio.Future[bool]:
         """Wait until `take` has data or an end, or an error status has arrived; result False after `seconds`.
 
         callback: called in `data_received` with data that arrives meanwhile; each time, the seconds begin anew.  If it
         wakes the task, `take` may have nothing.
+        until: the time on the loop's clock at which the result is False, even if data has arrived meanwhile.
         """
         self._waiter = waiter = self._connection.loop.create_future()
-        self._callback, self._seconds = callback, seconds
+        self._callback, self._seconds, self._until = callback, seconds, until
         if self._parts or self._over:
             waiter.set_result(True)
         else:
@@ -137,7 +142,9 @@ class UpstreamResponse:
                 self._parts.clear()
                 self.unread = 0
                 timer = self._connection.timer
-                timer.due = timer.now() + self._seconds
+                self.handed_at = now = timer.now()
+                due = now + self._seconds
+                timer.due = due if due < self._until else self._until
             if outcome is HANDLED:
                 return False
             self._wake_reader()  # a task has to wake for it

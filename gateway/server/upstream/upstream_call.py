@@ -16,7 +16,7 @@ from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeo
 from gateway.server.http.content_decoder import decode_beginning
 from gateway.server.observability import logs
 from gateway.server.observability.request_record import RequestRecord
-from gateway.server.upstream import DECLINED, DataCallback, DataOutcome, PendingPost, UpstreamResponse
+from gateway.server.upstream import DataCallback, PendingPost, UpstreamResponse
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.slots import QueueIdentity, Slot
 
@@ -80,7 +80,6 @@ class HttpUpstreamCall:
         now = self._clock()
         self._slot = Slot(backend.limiter, identity, now)
         self._response: UpstreamResponse | None = None  # only a good one
-        self._callback: DataCallback | None = None
         self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
         self._recorder = (
@@ -96,9 +95,10 @@ class HttpUpstreamCall:
         Raises UpstreamUnavailable without a slot, UpstreamTimeout, UpstreamFailed for an error status, or another
         UpstreamError.
         """
-        if self._response and seconds < self._deadline - self._clock():
-            self._callback, self._ready_seconds = callback, seconds
-            return self._response.ready(seconds, self._on_data if callback else None)
+        if (response := self._response) and response.handed_at is not None:
+            self._deadline = min(response.handed_at + self._timeouts.idle, self._total_deadline)
+            if seconds < self._deadline - self._clock():
+                return response.ready(seconds, callback, self._total_deadline)
         return self._wait_slot_and_data(seconds)
 
     async def _wait_slot_and_data(self, seconds: float) -> bool:
@@ -128,7 +128,6 @@ class HttpUpstreamCall:
             data = self._response.take()
         except UpstreamError as error:
             raise self._record_and_name(error) from None
-        self._deadline = min(self._clock() + self._timeouts.idle, self._total_deadline)
         recorder = self._recorder
         if recorder and (recorder.request_recorder.current_call != recorder.call or not data):
             recorder.read(data)
@@ -149,30 +148,11 @@ class HttpUpstreamCall:
     def close(self) -> None:
         """Release the slot and the connection.  The connection is closed unless the response is complete."""
         self._slot.release()
-        self._callback = None
         if self._trace_step:
             self._trace_step.end()
             self._trace_step = None
         if self._post:
             self._post.close()
-
-    def _on_data(self, data: bytes) -> DataOutcome:
-        """Pass data to the callback.
-
-        Return DECLINED if a task has to take it: to record the first data of a call, or to enforce the total timeout.
-        """
-        now, recorder = self._clock(), self._recorder
-        if (
-            not self._callback
-            or now + self._ready_seconds >= self._total_deadline
-            or (recorder and recorder.request_recorder.current_call != recorder.call)
-        ):
-            return DECLINED
-        outcome = self._callback(data)
-        if outcome is not DECLINED:
-            limit, last = now + self._timeouts.idle, self._total_deadline
-            self._deadline = limit if limit < last else last
-        return outcome
 
     def _record_and_name(self, error: UpstreamError) -> UpstreamError:
         """Record a failure, and return it with the name of the backend.  Clients do not learn its address."""
