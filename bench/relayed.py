@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from math import inf
+from time import perf_counter
 from typing import Any
 
 from msgspec import Struct
@@ -104,7 +105,8 @@ def begun_relay(format: str, first: Sequence[bytes], recorder: RequestRecorder |
     client = _Client()
     call.task = relay.stream(EventStreamWriter(tee_send(client, recorder) if recorder else client))
     call.task.send(None)
-    return call.callback
+    callback = call.callback
+    return lambda data: callback(data, perf_counter())
 
 
 STRETCHES = {

@@ -6,29 +6,25 @@ from math import inf
 
 
 class DeadlineTimer:
-    """A deadline that is set for each wait and rarely comes due; its one timer moves only when it fires.
-
-    now: the clock.
-    due: the time of the deadline; its owner may set it to a later time.
-    """
+    """A deadline that is set for each wait and rarely comes due; its one timer moves only when it fires."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self.now = loop, loop.time
-        self.due = inf
+        self._loop = loop
+        self._due = inf  # time of the deadline
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._at = inf  # time of the timer
 
     def set(self, seconds: float, ring: Callable[[], None]) -> None:
         """Call `ring` after so many seconds, unless the deadline is set or stopped before."""
-        self.due, self._ring = self.now() + seconds, ring
-        if self.due < self._at:
+        self._due, self._ring = self._loop.time() + seconds, ring
+        if self._due < self._at:
             self.cancel()
             self._start()
 
     def stop(self) -> None:
         """Stop the deadline; the timer may still fire, without effect."""
-        self.due, self._ring = inf, None
+        self._due, self._ring = inf, None
 
     def cancel(self) -> None:
         """Cancel the timer."""
@@ -37,11 +33,11 @@ class DeadlineTimer:
             self._timer, self._at = None, inf
 
     def _start(self) -> None:
-        self._timer, self._at = self._loop.call_at(self.due, self._look), self.due
+        self._timer, self._at = self._loop.call_at(self._due, self._look), self._due
 
     def _look(self) -> None:
         self._timer, self._at = None, inf
-        if self._ring and self.due <= self.now() + 0.001:  # uvloop's clock ticks in milliseconds
+        if self._ring and self._due <= self._loop.time() + 0.001:  # uvloop's clock ticks in milliseconds
             self._ring()
-        elif self.due < inf:
+        elif self._due < inf:
             self._start()

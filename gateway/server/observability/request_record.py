@@ -78,23 +78,21 @@ class StreamTiming:
     _last_unseen: float = -1.0  # the last chunk that gave the client nothing
     _unseen_since: float = 0.0
 
-    def chunk_received(self, begun: bool) -> float:
-        """Note a chunk, and return its time.  begun: the response has had content."""
-        now = perf_counter()
+    def chunk_received(self, now: float, begun: bool) -> None:
+        """Note a chunk.  begun: the response has had content."""
         if self.first_content is not None:
             self.gaps[bisect_left(GAPS, now - self.last)] += 1
         else:
             self._begin(now, begun)
         self.last = now
-        return now
 
-    def unseen_chunk_received(self, begun: bool, limit: float) -> bool:
+    def unseen_chunk_received(self, now: float, begun: bool, limit: float) -> bool:
         """Note a chunk that gives the client nothing.
 
         Return True if the client has had nothing for `limit` seconds; they begin anew then.
         """
         before = self.last
-        self.chunk_received(begun)
+        self.chunk_received(now, begun)
         if before != self._last_unseen:
             self._unseen_since = before or self.last
         is_overdue = self.last - self._unseen_since >= limit

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import closing
+from time import perf_counter
 
 from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
@@ -109,7 +110,7 @@ class PassThroughRelay:
         is_text, tail = self._type.startswith(_TEXTS), b""
         send = send if is_text else tee_lengths(send)
         while data:
-            self._record.pace.chunk_received(begun=True)
+            self._record.pace.chunk_received(perf_counter(), True)
             tail = (tail + data)[-TAIL:] if is_text else b""
             await send({"type": "http.response.body", "body": data, "more_body": True})
             try:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from math import inf
+from time import perf_counter
 from typing import Any
 
 from starlette.types import Message, Send
@@ -140,7 +141,7 @@ class PassedSession(PassThroughRelay):
             except ConnectionClosed as error:
                 return call.close_of(error)
             self._active = asyncio.get_running_loop().time()
-            self._record.pace.chunk_received(begun=True)
+            self._record.pace.chunk_received(perf_counter(), True)
             data = message.encode() if isinstance(message, str) else message
             if isinstance(message, str) and _USAGE in data and (usage := usage_at_end(data[-TAIL:])):
                 self._add_usage(usage)

@@ -131,23 +131,23 @@ class Relay:
         self._record.problem = self._pipeline.problem
         self._call.close()
 
-    def _on_data(self, data: bytes) -> DataOutcome:
+    def _on_data(self, data: bytes, now: float) -> DataOutcome:
         """Handle data while the task waits.  The upstream connection calls this; one chunk needs no task."""
         pipeline = self._pipeline
         if self._outcome_open or not (lone := pipeline.lone) or (events := lone(data)) is None:
             return DECLINED
         if not (output := pipeline.encode_events(events)):
-            return self._on_unseen_data()
+            return self._on_unseen_data(now)
         if pipeline.problem or not self._try_write(output):
             self._pending = output
             return WAKE
-        self._record.pace.chunk_received(True)
+        self._record.pace.chunk_received(now, True)
         return HANDLED
 
-    def _on_unseen_data(self) -> DataOutcome:
+    def _on_unseen_data(self, now: float) -> DataOutcome:
         """Handle data that gives the client nothing, such as hidden reasoning; after a while it gets a keep-alive."""
         problem, pace = self._pipeline.problem, self._record.pace
-        if not (problem or pace.unseen_chunk_received(begun=True, limit=self._silence)):
+        if not (problem or pace.unseen_chunk_received(now, True, self._silence)):
             return HANDLED
         self._pending = b"" if problem else self._pipeline.keep_alive()
         return WAKE
@@ -194,10 +194,10 @@ class Relay:
             if output:
                 self._bytes, self._lines = len(data) - data.rfind(b"\n") - 1, 0
         if not self._pipeline.problem:
-            pace, begun = self._record.pace, self._pipeline.begun
+            pace, begun, now = self._record.pace, self._pipeline.begun, perf_counter()
             if output or self._silence == inf:
-                pace.chunk_received(begun)
-            elif pace.unseen_chunk_received(begun, self._silence):
+                pace.chunk_received(now, begun)
+            elif pace.unseen_chunk_received(now, begun, self._silence):
                 output = self._pipeline.keep_alive()
         return output, not self._call.over
 
@@ -292,21 +292,22 @@ class RecordedRelay(Relay):
         self._try_write_unrecorded = writer.try_write_unrecorded
         await super().stream(writer)
 
-    def _on_data(self, data: bytes) -> DataOutcome:
+    def _on_data(self, data: bytes, now: float) -> DataOutcome:
         """Handle data as a Relay does, and record it.  The writer records output that the task sends."""
         pipeline = self._pipeline
         if self._outcome_open or not (lone := pipeline.lone) or (events := lone(data)) is None:
             return DECLINED
         if not (output := pipeline.encode_events(events)):
-            outcome = self._on_unseen_data()
-            self._recording.keep_unseen(perf_counter(), data, events)
+            outcome = self._on_unseen_data(now)
+            self._recording.keep_unseen(now, data, events)
             return outcome
         if pipeline.problem or not self._try_write_unrecorded(output):
             self._pending = output
-            self._recording.keep_unseen(perf_counter(), data, events)
+            self._recording.keep_unseen(now, data, events)
             return WAKE
         chunks = self._recording.chunks
-        chunks += self._record.pace.chunk_received(True), data, events, output
+        self._record.pace.chunk_received(now, True)
+        chunks += now, data, events, output
         if len(chunks) >= LONGEST_RUN:
             self._recording.settle()
         return HANDLED

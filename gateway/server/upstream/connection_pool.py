@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from gateway.errors import NoResponse, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.server.upstream.failure_text import cause_text, end_sentence
-from gateway.server.upstream.http_connection import IdleConnections, UpstreamConnection, UpstreamResponse
+from gateway.server.upstream.http_connection import UpstreamConnection, UpstreamResponse
+from gateway.server.upstream.idle_connections import IdleConnections
 
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
@@ -101,7 +102,7 @@ class ConnectionPool:
         self._prefix, self._without = parts.path.rstrip("/"), without
         self.tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
         self._connect_seconds, self._resend_seconds = connect, reused
-        self._idle = IdleConnections(idle_connections)
+        self._idle = IdleConnections[UpstreamConnection](idle_connections)
         common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
         self._common_lines = {"host": f"host: {parts.netloc}", **_header_lines(common)}
         self._cached_head = lru_cache(_PATHS)(partial(self._head_without_length, headers={}))
@@ -114,7 +115,7 @@ class ConnectionPool:
         """
         head = self._head(path, len(body), headers, method)
         if idle := self._idle.pop():
-            until = idle.loop.time() + self._resend_seconds if self._resend_seconds else -inf
+            until = idle.clock() + self._resend_seconds if self._resend_seconds else -inf
             return PendingPost(self, head, body, idle.send_request(head, body), until)
         return PendingPost(self, head, body)
 

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from enum import Enum
 from math import inf
+from time import perf_counter
 
 import httptools
 
 from gateway.errors import ConnectionLost, NoResponse, UpstreamError, UpstreamInvalid
 from gateway.server.http.deadline_timer import DeadlineTimer
+from gateway.server.upstream.idle_connections import IdleConnections
 
 HEAD_LIMIT = 64 * 1024  # bytes of informational responses, headers and trailers without a byte of body
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the connection stops reading
@@ -28,25 +30,28 @@ class DataOutcome(Enum):
 
 
 HANDLED, WAKE, DECLINED = DataOutcome
-DataCallback = Callable[[bytes], DataOutcome]
+DataCallback = Callable[[bytes, float], DataOutcome]  # with the data and the time of its arrival
 
 
 class UpstreamResponse:
-    """The headers, and the body as it arrives.  The code that gets a response has to close it."""
+    """The headers, and the body as it arrives.  The code that gets a response has to close it.
+
+    Times are those of `perf_counter`.
+    """
 
     def __init__(self, connection: "UpstreamConnection") -> None:
         self.status = 0  # until the headers are complete
         self.unread = 0  # bytes received since the reader last took data
         self.error: UpstreamError | None = None  # the failure that ended the response
-        self.broken_at = inf  # time on the loop's clock
-        self.connected_at: float | None = None  # the same, of the connection that was opened for the response
+        self.broken_at = inf
+        self.connected_at: float | None = None  # of the connection that was opened for the response
         self._fields: dict[bytes, bytes] = {}  # names in lower case; values of one name are joined by ", "
         self._connection = connection
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[bool] | None = None  # result True: something arrived
         self._callback: DataCallback | None = None
         self._seconds = self._until = inf  # for which, and the time until which, the reader waits for data
-        self.handed_at: float | None = None  # time on the loop's clock at which the reader last got data
+        self.handed_at: float | None = None  # when the reader last got data
         self._over = False
         self._keep = False
         self._ends_at_eof = False
@@ -72,7 +77,7 @@ class UpstreamResponse:
             data = b"".join(self._parts)
             self._parts.clear()
             self.unread = 0
-            self.handed_at = self._connection.loop.time()
+            self.handed_at = self._connection.clock()
             if self._connection.reading_paused:
                 self._connection.resume()
             return data
@@ -97,7 +102,7 @@ class UpstreamResponse:
 
         callback: called in `data_received` with data that arrives meanwhile; each time, the seconds begin anew.  If it
         wakes the task, `take` may have nothing.
-        until: the time on the loop's clock at which the result is False, even if data has arrived meanwhile.
+        until: the time, at least `seconds` away, at which the result is False even if data has arrived meanwhile.
         """
         self._waiter = waiter = self._connection.loop.create_future()
         self._callback, self._seconds, self._until = callback, seconds, until
@@ -137,14 +142,12 @@ class UpstreamResponse:
             if self._over:
                 self._wake_reader()
         elif callback and not self._over and waiter and not waiter.done():
-            outcome = callback(b"".join(self._parts))
+            now = self._connection.clock()
+            outcome = callback(b"".join(self._parts), now)
             if outcome is not DECLINED:
                 self._parts.clear()
                 self.unread = 0
-                timer = self._connection.timer
-                self.handed_at = now = timer.now()
-                due = now + self._seconds
-                timer.due = due if due < self._until else self._until
+                self.handed_at = now  # the timer looks at it when it fires
             if outcome is HANDLED:
                 return False
             self._wake_reader()  # a task has to wake for it
@@ -167,7 +170,7 @@ class UpstreamResponse:
 
     def fail_as_broken(self) -> None:
         """End the response with ConnectionLost or NoResponse."""
-        self.broken_at = self._connection.loop.time()
+        self.broken_at = self._connection.clock()
         lost = ConnectionLost if self.status or self.unread else NoResponse
         self.end(lost("The backend closed the connection before its response was complete."))
 
@@ -216,35 +219,19 @@ class UpstreamResponse:
             self._over = True  # notify_reader wakes the reader
 
     def _time_out(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        """End the wait, unless the seconds have begun anew."""
+        if self._waiter is None or self._waiter.done():
+            return
+        begun = -inf if self.handed_at is None else self.handed_at
+        left = min(begun + self._seconds, self._until) - self._connection.clock()
+        if left > 0:
+            self._connection.timer.set(left, self._time_out)
+        else:
             self._waiter.set_result(False)
 
     def _wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
-
-
-class IdleConnections:
-    """The idle connections, at most `limit`; the one used last goes first."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._connections: dict[UpstreamConnection, None] = {}
-
-    def add(self, connection: "UpstreamConnection") -> bool:
-        """Keep a connection; return False if the limit is reached."""
-        if len(self._connections) >= self.limit:
-            return False
-        self._connections[connection] = None
-        return True
-
-    def pop(self) -> "UpstreamConnection | None":
-        """Remove and return the connection used last; None if no connection is idle."""
-        return self._connections.popitem()[0] if self._connections else None
-
-    def discard(self, connection: "UpstreamConnection") -> None:
-        """Remove a connection, if it is kept."""
-        self._connections.pop(connection, None)
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -253,7 +240,7 @@ class UpstreamConnection(asyncio.Protocol):
     _raw: asyncio.Transport  # the socket
     _out: asyncio.Transport  # the target of requests: the socket or its TLS
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections["UpstreamConnection"]) -> None:
         # Defaults of the class would make each change of them a search.
         self._opening: asyncio.Task[None] | None = None  # until the connection is established
         self._response: UpstreamResponse | None = None
@@ -261,7 +248,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.parser: httptools.HttpResponseParser | None = None  # of the current response
         self._parse: Callable[[bytes], None] | None = None  # the method of the parser, looked up once
         self.loop = loop
-        self.timer = DeadlineTimer(loop)
+        self.timer, self.clock = DeadlineTimer(loop), perf_counter
         self.closed = loop.create_future()  # done when the socket is closed
         self._idle = idle
         self.reading_paused = False
@@ -376,7 +363,7 @@ class UpstreamConnection(asyncio.Protocol):
         if failed := await connect(self):
             response.end(failed)
             return
-        self._opening, response.connected_at = None, self.loop.time()
+        self._opening, response.connected_at = None, self.clock()
         self._write_request(response, head, body)
 
     def _write_request(self, response: UpstreamResponse, head: bytes, body: bytes) -> None:

@@ -63,7 +63,7 @@ class PassedCall(HttpUpstreamCall):
                     return
         if self._request.length is None:
             await self._send_piece(post, b"")
-        self._start_deadlines(self._clock())
+        self._start_deadlines()
 
     @property
     def response_headers(self) -> dict[str, str]:

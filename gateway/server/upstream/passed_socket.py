@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
+from time import perf_counter
 from typing import Any, Never
 
 from msgspec import Struct
@@ -89,7 +90,7 @@ class PassedSocket(HttpUpstreamCall):
 
     async def _opened(self, subprotocols: Sequence[str]) -> ClientConnection:
         try:
-            async with asyncio.timeout_at(None if self._deadline == inf else self._deadline):
+            async with asyncio.timeout(None if self._deadline == inf else self._deadline - perf_counter()):
                 return await self._handshake(subprotocols)
         except TimeoutError:
             raise self._record_and_name(self._timeout()) from None

@@ -74,8 +74,8 @@ class Slot:
     `release` in any case.
     """
 
-    def __init__(self, limiter: BackendLimiter, identity: QueueIdentity, now: float) -> None:
-        self._limiter, self._only_target = limiter, identity.only_target
+    def __init__(self, limiter: BackendLimiter, identity: QueueIdentity) -> None:
+        now, self._limiter, self._only_target = _now(), limiter, identity.only_target
         self._attempt = limiter.health.begin(now)
         self._open = True  # the outcome is not reported yet
         self._entry = entry = limiter.queue.acquire(identity.tenant, identity.weight, _unheard, spare=identity.spare)

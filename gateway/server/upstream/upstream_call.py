@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import closing, suppress
 from math import inf
+from time import perf_counter, time
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -76,11 +76,9 @@ class HttpUpstreamCall:
         record: RequestRecord | None = None,
     ) -> None:
         self._backend, self._timeouts, self._answered = backend, backend.timeouts, answered
-        self._clock = asyncio.get_running_loop().time
-        now = self._clock()
-        self._slot = Slot(backend.limiter, identity, now)
+        self._slot = Slot(backend.limiter, identity)
         self._response: UpstreamResponse | None = None  # only a good one
-        self._start_deadlines(now)
+        self._start_deadlines()
         self._path, self._body = path or backend.dialect.path, body
         self._recorder = (
             record.recorder.record_call(backend.name, self._path, body) if record and record.recorder else None
@@ -97,19 +95,19 @@ class HttpUpstreamCall:
         """
         if (response := self._response) and response.handed_at is not None:
             self._deadline = min(response.handed_at + self._timeouts.idle, self._total_deadline)
-            if seconds < self._deadline - self._clock():
+            if seconds < self._deadline - perf_counter():
                 return response.ready(seconds, callback, self._total_deadline)
         return self._wait_slot_and_data(seconds)
 
     async def _wait_slot_and_data(self, seconds: float) -> bool:
-        until = self._clock() + seconds
+        until = perf_counter() + seconds
         if not (self._slot.is_acquired or await self._acquire_slot(seconds)):
             return False
         limit = self._deadline
         post = self._post = self._post or self._send()
         try:
             while not self._is_readable(post):
-                if not await post.response.ready(min(until, limit) - self._clock()):
+                if not await post.response.ready(min(until, limit) - perf_counter()):
                     if until < limit:
                         return False
                     raise self._timeout()
@@ -169,7 +167,7 @@ class HttpUpstreamCall:
 
     async def _acquire_slot(self, seconds: float) -> bool:
         taken = await self._slot.wait(seconds)
-        self._start_deadlines(self._clock())
+        self._start_deadlines()
         return taken
 
     def _timeout(self) -> UpstreamTimeout:
@@ -180,8 +178,9 @@ class HttpUpstreamCall:
         key = "first_byte" if self._deadline == self._first_byte_deadline else "idle"
         return UpstreamTimeout(f"Backend '{name}' sent nothing for {getattr(times, key):g} s (timeouts.{key}).")
 
-    def _start_deadlines(self, now: float) -> None:
+    def _start_deadlines(self) -> None:
         """Start the timeouts for the first byte and for the whole response."""
+        now = perf_counter()
         self._total_deadline = now + self._timeouts.total
         self._deadline = self._first_byte_deadline = min(now + self._timeouts.first_byte, self._total_deadline)
 
@@ -206,7 +205,7 @@ class HttpUpstreamCall:
 
     def _since_connected(self, response: UpstreamResponse) -> float | None:
         """Return the seconds since the connection of the response was made; None if it was open before."""
-        return None if response.connected_at is None else self._clock() - response.connected_at
+        return None if response.connected_at is None else perf_counter() - response.connected_at
 
     def _send(self) -> PendingPost:
         if self._recorder:
@@ -215,10 +214,12 @@ class HttpUpstreamCall:
         return self._backend.post(self._path, self._body, headers)
 
     async def _read_error(self, response: UpstreamResponse) -> None:
-        body, until = b"", self._clock() + _REFUSAL_SECONDS
+        body, until = b"", perf_counter() + _REFUSAL_SECONDS
         with closing(response), suppress(UpstreamError):  # the status is known; a partial body is enough
             while (
-                len(body) < _REFUSAL_LIMIT and await response.ready(until - self._clock()) and (data := response.take())
+                len(body) < _REFUSAL_LIMIT
+                and await response.ready(until - perf_counter())
+                and (data := response.take())
             ):
                 body += data
         encoding = response.headers.get("content-encoding", "").lower()  # a proxy compresses errors of its own
@@ -233,7 +234,7 @@ class HttpUpstreamCall:
             self._recorder.record_error(status, headers, body, since_connected)
         body = self._backend.mask_key(body)
         problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body))
-        wait = error_mapping.stated_wait(headers, time.time())
+        wait = error_mapping.stated_wait(headers, time())
         if problem.code == "model_not_found":
             self._backend.doubt_list()
         self._backend.failed(problem)

@@ -623,13 +623,13 @@ def test_metrics_show_an_ejected_backend_as_unhealthy():
 
 def test_metrics_measure_chunk_gaps_from_the_first_content_on():
     pace = StreamTiming()
-    pace.chunk_received(False)
-    assert pace.first_byte is not None and pace.first_content is None
-    pace.chunk_received(True)
-    assert pace.last == pace.first_content >= pace.first_byte and sum(pace.gaps) == 0
-    pace.chunk_received(True)
-    pace.chunk_received(True)
-    assert sum(pace.gaps) == 2 and len(pace.gaps) == len(metrics.GAPS) + 1 and pace.last > pace.first_content
+    pace.chunk_received(1.0, False)
+    assert (pace.first_byte, pace.first_content) == (1.0, None)
+    pace.chunk_received(2.0, True)
+    assert (pace.first_byte, pace.first_content, pace.last, sum(pace.gaps)) == (1.0, 2.0, 2.0, 0)
+    pace.chunk_received(2.001, True)
+    pace.chunk_received(99.0, True)
+    assert pace.gaps == [1, *[0] * (len(metrics.GAPS) - 1), 1] and pace.last == 99.0
 
 
 # Access log

@@ -5,6 +5,7 @@ import json
 import socket
 from contextlib import asynccontextmanager
 from functools import partial
+from time import perf_counter
 
 import pytest
 
@@ -220,7 +221,7 @@ class ScriptedCall:
         return self.wait
 
     def come(self, data):
-        outcome = self.callback(data)
+        outcome = self.callback(data, perf_counter())
         if outcome is not HANDLED:
             self.wait.set_result(True)
             self.first += [data] * (outcome is DECLINED)
@@ -295,7 +296,7 @@ async def test_relay_begins_the_response_when_its_grace_ends_with_data_that_says
 async def test_relay_leaves_a_problem_in_hidden_data_to_its_task():
     async with pumping(ScriptedCall(*[THOUGHT] * 4), CollectingOutlet(), encoder=encoder_of(shown=False)) as (relay, _):
         relay._pipeline.problem = Problem(502, "Lost.")
-        assert relay._on_data(THOUGHT) is WAKE
+        assert relay._on_data(THOUGHT, 0.0) is WAKE
 
 
 async def test_relay_leaves_chunks_to_its_task_when_the_client_is_full():

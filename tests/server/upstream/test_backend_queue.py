@@ -107,8 +107,8 @@ async def test_queue_forgets_a_request_whose_client_disconnects():
 
 
 async def test_queue_slot_that_is_granted_between_two_waits_is_taken():
-    now, limiter = asyncio.get_running_loop().time(), BackendLimiter("b", 1, QueueSettings())
-    first, second = Slot(limiter, QueueIdentity(), now), Slot(limiter, QueueIdentity(), now)
+    limiter = BackendLimiter("b", 1, QueueSettings())
+    first, second = Slot(limiter, QueueIdentity()), Slot(limiter, QueueIdentity())
     assert (first.is_acquired, second.is_acquired, await second.wait(0.01)) == (True, False, False)
     first.release()
     assert not second.is_acquired and await second.wait(0) and second.is_acquired
@@ -201,11 +201,11 @@ async def test_circuit_logs_a_failure_and_a_recovery_once_each(caplog):
     limiter.record_probe(succeeded=True)
     limiter.record_probe(succeeded=True)
     assert log_lines() == ["backend laptop is available again"]
-    trial = Slot(limiter, QueueIdentity(), asyncio.get_running_loop().time())
+    trial = Slot(limiter, QueueIdentity())
     trial.record_failure()
     assert log_lines() == [], "a probe is well, and requests still fail"
     limiter.record_probe(succeeded=True)
-    trial = Slot(limiter, QueueIdentity(), asyncio.get_running_loop().time())
+    trial = Slot(limiter, QueueIdentity())
     trial.record_success()
     assert log_lines() == [] and limiter.health.state(asyncio.get_running_loop().time()) == "closed"
     fail(5)

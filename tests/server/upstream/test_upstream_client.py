@@ -969,7 +969,7 @@ class Callback:
     def __init__(self, *results):
         self.results, self.chunks = [*results], []
 
-    def __call__(self, data):
+    def __call__(self, data, _now):
         self.chunks.append(data)
         return self.results.pop(0) if len(self.results) > 1 else self.results[0]
 
@@ -1042,7 +1042,7 @@ async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
     chunks, clock, callback = asyncio.Queue(), Clock(), Callback(HANDLED)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            answer._connection.timer = DeadlineTimer(clock)
+            answer._connection.timer, answer._connection.clock = DeadlineTimer(clock), clock.time
             waiting = answer.ready(0.4, callback)
             clock.advance(0.4)
             assert not await waiting
@@ -1059,6 +1059,26 @@ async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
             chunks.put_nowait(b"")
             assert await answer.ready(0.4, callback)
             assert (callback.chunks, answer.take()) == ([b"word"] * 8, b"")
+
+
+@on_both_loops
+async def test_upstream_wait_with_a_callback_ends_at_its_last_time():
+    chunks, clock, callback = asyncio.Queue(), Clock(), Callback(HANDLED)
+    async with backend(streamed_from(chunks)) as (pool, _):
+        with closing(await post(pool, "/", b"")) as answer:
+            answer._connection.timer, answer._connection.clock = DeadlineTimer(clock), clock.time
+            waiting = answer.ready(0.4, callback, until=1.0)
+            for number in range(1, 4):
+                clock.advance(0.3)
+                chunks.put_nowait(b"word")
+                await callback.called(number)
+            clock.advance(0.05)
+            assert not waiting.done()
+            clock.advance(0.1)
+            assert not await waiting
+            chunks.put_nowait(b"")
+            assert await answer.ready(0.4, callback)
+            assert (callback.chunks, answer.take()) == ([b"word"] * 3, b"")
 
 
 @on_both_loops
