@@ -357,7 +357,7 @@ class ToolRoundSource:
     """The event source of a round of tools.  `feed` takes lists of BuiltinToolResult as JSON."""
 
     usage = Usage(0, 0)
-    feed_one = None
+    single_chunk_decoder = None
     done = False
 
     def __init__(self, loop: ToolLoop) -> None:

@@ -22,7 +22,7 @@ from gateway.events import (
     TextDelta,
     Usage,
 )
-from gateway.pipeline.pipeline import Lone, RoundSource
+from gateway.pipeline.pipeline import RoundSource, SingleChunkDecoder
 from gateway.request import Request
 from gateway.transforms.output_validation import FailedOutput
 from gateway.warnings import Warnings
@@ -189,17 +189,17 @@ class Watched:
         return self._source.done
 
     @property
-    def feed_one(self) -> Lone | None:
+    def single_chunk_decoder(self) -> SingleChunkDecoder | None:
         """The decoder for one more chunk of the last form; None without such a form."""
-        read = self._source.feed_one
-        if self._turn.settled or not read:
-            return read
+        decode = self._source.single_chunk_decoder
+        if self._turn.settled or not decode:
+            return decode
 
-        def read_one(data: bytes) -> Sequence[Event] | None:
-            events = read(data)
+        def decode_one(data: bytes) -> Sequence[Event] | None:
+            events = decode(data)
             return events and self._filtered(events)
 
-        return read_one
+        return decode_one
 
     def _filtered(self, events: Sequence[Event]) -> list[Event]:
         return [passed for event in events for passed in self._turn.feed(event, self._source)]

@@ -22,7 +22,7 @@ class FanOut:
     filters: applied to the merged events, so that they see all choices.
     """
 
-    feed_one = None
+    single_chunk_decoder = None
     done = False  # unknown until all bodies have ended
 
     def __init__(self, members: Sequence[UpstreamReader], filters: Sequence[EventFilter] = ()) -> None:

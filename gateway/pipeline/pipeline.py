@@ -52,7 +52,7 @@ _NOTHING = Usage(0, 0)
 _FEW = 3  # events that are encoded one by one, because grouping them by type costs more
 
 PipelineAction = SendBytes | StartCall | RoundFailed | StoreResponse | EndResponse
-Lone = Callable[[bytes], Sequence[Event] | None]  # decodes one chunk; None if the data has to go through `feed`
+SingleChunkDecoder = Callable[[bytes], Sequence[Event] | None]  # None: the data has to go through `feed`
 
 
 class ResponseEncoder(Protocol):
@@ -100,7 +100,7 @@ class RoundSource(Protocol):
         """The usage so far, estimated if the backend has not counted it."""
 
     @property
-    def feed_one(self) -> Lone | None:
+    def single_chunk_decoder(self) -> SingleChunkDecoder | None:
         """A decoder for data that is one more chunk of the last form, valid until the next `feed`; else None."""
 
     @property
@@ -119,7 +119,7 @@ class Pipeline:
     begun: the client has received content.
     round_has_content: the client has received content of this round.  Without it, a failed round may be repeated.
     problem: the failure of the round; the client receives it only at the end of the response.
-    lone: the first half of `feed_one`, valid until the next `feed`; `encode_events` is the second.
+    single_chunk_decoder: the first half of `feed_one`, valid until the next `feed`; `encode_events` is the second.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Pipeline:
         self._early: dict[_Member, ExtraField] = {}  # before the first content of the round
         self._running = False
         self._started = False
-        self.lone: Lone | None = None
+        self.single_chunk_decoder: SingleChunkDecoder | None = None
         self.begun = False
         self.round_has_content = False
         self.problem: Problem | None = None
@@ -146,7 +146,7 @@ class Pipeline:
         """Start a round."""
         self.problem, self._counted, self._running, self.round_has_content = None, None, True, False
         self._early.clear()  # a round that failed without content says nothing about the response
-        self._upstream, self.lone = self._open_round(self._request), None
+        self._upstream, self.single_chunk_decoder = self._open_round(self._request), None
 
     @property
     def prefilled(self) -> int:
@@ -189,20 +189,20 @@ class Pipeline:
 
     def feed(self, data: bytes) -> bytes:
         """Return the client's data for the upstream's data."""
-        if self.lone and (output := self.feed_one(data)) is not None:
+        if self.single_chunk_decoder and (output := self.feed_one(data)) is not None:
             return output
         events = self._upstream.feed(data)
-        self.lone = self._upstream.feed_one
+        self.single_chunk_decoder = self._upstream.single_chunk_decoder
         return self.encode_events(events) if events else b""
 
     def feed_one(self, data: bytes) -> bytes | None:
         """Return the client's data for one more chunk of the last form; None, without effect, for other data."""
-        events = self.lone(data) if self.lone else None
+        events = self.single_chunk_decoder(data) if self.single_chunk_decoder else None
         return None if events is None else self.encode_events(events)
 
     def forget_form(self) -> None:
         """Decode the next chunk as if no chunk of its form had come before."""
-        self.lone = None
+        self.single_chunk_decoder = None
 
     def fail(self, problem: Problem) -> list[PipelineAction]:
         """End a round that broke off; the content received before is delivered first."""
@@ -302,7 +302,7 @@ class Pipeline:
             self._counted = event
             return self._endpoint.encode((_with(self._spent, event),))
         if isinstance(event, Failure):
-            self.problem, self.lone = event.problem, None
+            self.problem, self.single_chunk_decoder = event.problem, None
             return b""
         if isinstance(event, ExtraField) and self._can_wait(event):
             self._early[_member(event)] = event

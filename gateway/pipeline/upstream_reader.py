@@ -17,7 +17,7 @@ from gateway.sse import SSE, FrameDecoder, FrameTooLong, NDJSONDecoder
 from gateway.transforms import EventFilter
 
 _LOST = Problem(502, "The backend closed the connection before its response was complete.", "upstream_lost")
-_LONE = 4 << 10  # maximum bytes of a chunk for `feed_one`
+_MAX_SINGLE_CHUNK = 4 << 10  # bytes
 _SHORT = 2 << 10  # bytes of chunks that are decoded one by one while no form is known
 _STREAM = re.compile(rb"(?:data|event|id|retry)?:")  # the beginning of a stream of events
 _DECIDED = 6  # bytes that show whether a body begins like one: the longest is `event:`
@@ -85,7 +85,7 @@ class UpstreamReader:
         return events
 
     @property
-    def feed_one(self) -> Callable[[bytes], Sequence[Event] | None] | None:
+    def single_chunk_decoder(self) -> Callable[[bytes], Sequence[Event] | None] | None:
         """A decoder for one more chunk of the last form; None if there is no such form.
 
         It skips the framing and, for plain text, the normalizer.
@@ -95,15 +95,15 @@ class UpstreamReader:
         known = self._decoder.repeated_event
         if not known:
             return None
-        read = self._decoder.single_chunk_decoder(min(self._limit, _LONE))
+        decode = self._decoder.single_chunk_decoder(min(self._limit, _MAX_SINGLE_CHUNK))
         if self._plain and self._normalizer.passes_unchanged(known):
-            return read
+            return decode
 
-        def read_one(data: bytes) -> Sequence[Event] | None:
-            events = read(data)
+        def decode_one(data: bytes) -> Sequence[Event] | None:
+            events = decode(data)
             return events and self._normalize_run(events)
 
-        return read_one
+        return decode_one
 
     def close(self) -> list[Event]:
         """Return the last events of a body that has ended.

@@ -115,7 +115,7 @@ def test_signature_covers_reasoning_that_was_fed_alone(format):
 
 def events_of_frame(source, data):
     """Return the events of a frame, read as a Pipeline reads it."""
-    events = source.feed_one and source.feed_one(data)
+    events = source.single_chunk_decoder and source.single_chunk_decoder(data)
     return source.feed(data) if events is None else events
 
 

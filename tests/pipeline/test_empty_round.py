@@ -300,7 +300,7 @@ def test_empty_turn_reads_a_chunk_alone_as_among_others():
         turn = EmptyTurn(REQUEST, Warnings(), None, retries=True, prefills=True, limit=99)
         source, passed = Watched(upstream(setting("native")), turn), []
         for data in known:
-            read = source.feed_one
+            read = source.single_chunk_decoder
             events = read(data) if read else None
             alone.append(events is not None)
             passed += source.feed(data) if events is None else events

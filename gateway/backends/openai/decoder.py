@@ -122,18 +122,18 @@ class ChatDecoder:
         """The event of the last chunk without its text; None until its form is known."""
         return self._repeats.repeated_event
 
-    def single_chunk_decoder(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
-        """Return a decoder of one chunk of the known form; it returns None for other data and above `most` bytes."""
-        read = self._repeats.decode_one(most)
+    def single_chunk_decoder(self, max_bytes: int) -> Callable[[bytes], Sequence[Event] | None]:
+        """Return a decoder of one chunk of the known form; it returns None for other data and for longer chunks."""
+        decode = self._repeats.single_chunk_decoder(max_bytes)
         if not isinstance(self._repeats.repeated_event, ReasoningDelta):
-            return read
+            return decode
 
-        def read_one(data: bytes) -> Sequence[Event] | None:
-            events = read(data)
+        def decode_one(data: bytes) -> Sequence[Event] | None:
+            events = decode(data)
             self._remember(events or ())
             return events
 
-        return read_one
+        return decode_one
 
     @property
     def estimates_reasoning(self) -> bool:

@@ -87,18 +87,18 @@ class RepeatedChunkDecoder(Struct, eq=False):
         """An event of the known form, without its text; None until a run of this form has been looked for."""
         return self._event("") if self._event and self._proven and self._between else None
 
-    def decode_one(self, most: int) -> Callable[[bytes], tuple[Event] | None]:
+    def single_chunk_decoder(self, max_bytes: int) -> Callable[[bytes], tuple[Event] | None]:
         """Return a decoder for data that is one payload of the known form.
 
-        The decoder returns None for any other data, and for more than `most` bytes.  It is valid until the next payload
+        The decoder returns None for any other data, and for more than `max_bytes`.  It is valid until the next payload
         is decoded.
         """
         assert self._event
         event, opened, closed = self._event, self._opened, self._closed
         inside = slice(len(opened) - 1, 1 - len(closed))
 
-        def read_one(data: bytes) -> tuple[Event] | None:
-            if not (data.startswith(opened) and data.endswith(closed)) or len(data) > most:
+        def decode_one(data: bytes) -> tuple[Event] | None:
+            if not (data.startswith(opened) and data.endswith(closed)) or len(data) > max_bytes:
                 return None
             try:
                 text = _string(data[inside])
@@ -107,7 +107,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
             self.decoded_characters += len(text)
             return (event(text),) if text else None
 
-        return read_one
+        return decode_one
 
     def run(self, data: bytes, at: int, around: FrameDelimiters, decode: Decode) -> tuple[list[Event], int]:
         """Return the events of the payloads of the known form from `at` on, and the position where they end.

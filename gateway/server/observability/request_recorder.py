@@ -10,7 +10,7 @@ from starlette.types import Message, Scope, Send
 
 from gateway.errors import Problem
 from gateway.events import Event, Usage
-from gateway.pipeline.pipeline import Lone, Pipeline, RoundSource
+from gateway.pipeline.pipeline import Pipeline, RoundSource, SingleChunkDecoder
 from gateway.recording import (
     EndEntry,
     PreparedEntry,
@@ -130,16 +130,16 @@ def _before(now: float, seconds: float | None) -> float | None:
 
 
 class RecordedPipeline(Pipeline):
-    """A Pipeline whose source records what `feed` gets.  The caller of `lone` records what that gets."""
+    """A Pipeline whose source records what `feed` gets.  The caller of `single_chunk_decoder` records its data."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the client's data for the upstream's data, also that of a lone chunk by the source."""
+        """Return the client's data for the upstream's data, also that of a single chunk by the source."""
         self.forget_form()
         return super().feed(data)
 
 
 class _RecordedSource:
-    """A RoundSource that records its data and events, but for those of `feed_one`."""
+    """A RoundSource that records its data and events, but for those of `single_chunk_decoder`."""
 
     def __init__(self, source: RoundSource, recorder: RequestRecorder) -> None:
         self._source, self._recorder = source, recorder
@@ -172,8 +172,8 @@ class _RecordedSource:
         return self._source.done
 
     @property
-    def feed_one(self) -> Lone | None:
-        return self._source.feed_one
+    def single_chunk_decoder(self) -> SingleChunkDecoder | None:
+        return self._source.single_chunk_decoder
 
 
 def record_rounds(

@@ -134,7 +134,7 @@ class Relay:
     def _on_data(self, data: bytes, now: float) -> DataOutcome:
         """Handle data while the task waits.  The upstream connection calls this; one chunk needs no task."""
         pipeline = self._pipeline
-        if self._outcome_open or not (lone := pipeline.lone) or (events := lone(data)) is None:
+        if self._outcome_open or not (decode := pipeline.single_chunk_decoder) or (events := decode(data)) is None:
             return DECLINED
         if not (output := pipeline.encode_events(events)):
             return self._on_unseen_data(now)
@@ -295,7 +295,7 @@ class RecordedRelay(Relay):
     def _on_data(self, data: bytes, now: float) -> DataOutcome:
         """Handle data as a Relay does, and record it.  The writer records output that the task sends."""
         pipeline = self._pipeline
-        if self._outcome_open or not (lone := pipeline.lone) or (events := lone(data)) is None:
+        if self._outcome_open or not (decode := pipeline.single_chunk_decoder) or (events := decode(data)) is None:
             return DECLINED
         if not (output := pipeline.encode_events(events)):
             outcome = self._on_unseen_data(now)
