@@ -108,7 +108,7 @@ class BodyEncoder(WholeEncoder, ABC, Generic[_Params, _Choice]):
             choice = self._choices[event.choice] = self._new_choice()
         choice.add(event)
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the body; empty after a failure."""
         return b"" if self._failed else encode(self._completion())
 

@@ -151,7 +151,7 @@ class CompletionStreamEncoder(StreamEncoder):
     def stored_object(self) -> None:
         """Return None: completions are not stored."""
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the end of the stream."""
         return self._end(whole=len(self._choices) >= self._params.request.n)
 

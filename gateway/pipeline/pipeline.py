@@ -37,7 +37,7 @@ class RoundFailed(Struct, frozen=True):
 
 
 class StoreResponse(Struct, frozen=True):
-    """Store the whole response before the client receives its end, then call `kept`."""
+    """Store the whole response before the client receives its end, then call `end_after_storing`."""
 
     record: dict[str, Any]
 
@@ -73,10 +73,10 @@ class ResponseEncoder(Protocol):
     def stored_object(self) -> dict[str, Any] | None:
         """Return the object to store at the end; None for nothing."""
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the last bytes.
 
-        kept: the response is stored.
+        stored: the response is stored.
         """
 
 
@@ -111,7 +111,8 @@ class RoundSource(Protocol):
 class Pipeline:
     """Run the rounds of one response.
 
-    Order of calls: start, then per round answered, any number of feed, and close or fail; at the end kept.
+    Order of calls: start, then per round answered, any number of feed, and close or fail.  After a StoreResponse
+    end_after_storing follows.
 
     open_round: returns the source of a new round.
     again: called once after each round that ended well; returns the request of the next round, None after the last.
@@ -223,12 +224,12 @@ class Pipeline:
         """End the response after a RoundFailed, without a further attempt."""
         return self._finish_response(b"")
 
-    def kept(self, *, well: bool) -> list[PipelineAction]:
+    def end_after_storing(self, *, stored: bool) -> list[PipelineAction]:
         """End the response after a StoreResponse.
 
-        well: the response was stored.
+        stored: the response is stored.
         """
-        return [SendBytes(self._endpoint.close(kept=well)), EndResponse()]
+        return [SendBytes(self._endpoint.close(stored=stored)), EndResponse()]
 
     def _finish_round(self, last: bytes) -> list[PipelineAction]:
         failed_without_content = self.problem if not self.round_has_content else None
@@ -250,7 +251,7 @@ class Pipeline:
             last += self._endpoint.encode((Failure(self._localize(self.problem)),))
         record = self._endpoint.stored_object()
         if record is None:
-            return [SendBytes(last + self._endpoint.close(kept=False)), EndResponse()]
+            return [SendBytes(last + self._endpoint.close(stored=False)), EndResponse()]
         return [SendBytes(last), StoreResponse(record)]
 
     def encode_events(self, events: Sequence[Event]) -> bytes:

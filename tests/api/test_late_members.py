@@ -29,7 +29,7 @@ def test_member_behind_the_end_of_its_choice_has_a_frame_of_its_own(make):
     frames = [
         encoder.encode([event]) for event in (TextDelta(0, "Hi"), Finish(0, "stop"), ExtraField(0, "late", Raw(b"1")))
     ]
-    *_, last, end = payloads(b"".join([*frames, encoder.close(kept=True)]).decode())
+    *_, last, end = payloads(b"".join([*frames, encoder.close(stored=True)]).decode())
     assert end == "[DONE]"
     (choice,) = last["choices"]
     assert (choice["late"], choice["finish_reason"], choice["index"]) == (1, None, 0)

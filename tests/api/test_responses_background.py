@@ -25,7 +25,7 @@ def resumed(number, events, **options):
     """Return the stream of a response that resumes after this number of events."""
     out = new_encoder(events_sent=number, background=True, **options)
     beats = (out.keep_alive() if event is KEEP_ALIVE else out.encode([event]) for event in events)
-    return out.start() + b"".join(beats) + out.close(kept=True)
+    return out.start() + b"".join(beats) + out.close(stored=True)
 
 
 # In the background
@@ -58,10 +58,10 @@ def test_background_response_resumes_after_its_first_events(end, status):
 
 
 def test_encoder_behind_earlier_events_still_has_to_be_started():
-    out = new_encoder(events_sent=3, background=True, kept=True)
+    out = new_encoder(events_sent=3, background=True, stored=True)
     out.encode([TextDelta(0, "a")])
     assert out.stored_object() is None
-    out = new_encoder(events_sent=3, background=True, kept=True)
+    out = new_encoder(events_sent=3, background=True, stored=True)
     assert out.start() == b""
     out.encode([STOP])
     assert out.stored_object()["status"] == "completed"

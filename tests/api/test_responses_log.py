@@ -75,7 +75,7 @@ def broken_off(frames, problem=DIED, **options):
     """End a log that breaks off; return its response."""
     fold = folded(frames, **options)
     record, end = fold.fail(problem)
-    response = checked(b"".join(frames) + end + fold.close(kept=True) + event_stream.DONE)
+    response = checked(b"".join(frames) + end + fold.close(stored=True) + event_stream.DONE)
     assert response == json.loads(encode(record))
     return response
 
@@ -110,7 +110,7 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
         fold.has_output,
         *fold.fail(problem),
     )
-    assert other.close(kept=True) == fold.close(kept=True)
+    assert other.close(stored=True) == fold.close(stored=True)
 
 
 @pytest.mark.parametrize("operator", ["summary", "text", "both", "hidden"])
@@ -210,7 +210,7 @@ def test_log_end_of_a_deleted_response_has_store_false():
     frames = logged([TextDelta(0, "a"), STOP])[:5]
     fold = folded(frames)
     record, end = fold.fail(DIED)
-    last = events_of(fold.close(kept=False) + event_stream.DONE)[0]
+    last = events_of(fold.close(stored=False) + event_stream.DONE)[0]
     assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.next_event_number
     assert fold.next_event_number == 5 + event_stream.count_events(end)
 

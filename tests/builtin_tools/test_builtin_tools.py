@@ -88,7 +88,7 @@ class PureSite:
         if "encoder" in options:
             endpoint = options["encoder"](self._request, self.ledger)
         else:
-            endpoint = new_encoder(request.stream, ledger=self.ledger, kept=True)
+            endpoint = new_encoder(request.stream, ledger=self.ledger, stored=True)
         self._order = options.get("order", lambda due: due)
         self.turn = Pipeline(self._request, self._open, endpoint, again=self._again)
         self.sent = b""
@@ -113,7 +113,7 @@ class PureSite:
             actions = self._between() if self.loop.running else self._model()
             goes_on = any(isinstance(action, StartCall) for action in actions)
         if any(isinstance(action, StoreResponse) for action in actions):
-            self._take(self.turn.kept(well=True))
+            self._take(self.turn.end_after_storing(stored=True))
         return self.sent
 
     def _model(self):
@@ -277,7 +277,7 @@ def test_hosted_calls_of_a_round_that_broke_are_sent_as_far_as_they_came():
     frames = chunks_with_calls(FIND, THEIRS)
     site.sent += site.turn.feed(frames[: frames.index(b'data: {"choices": [{"index": 0, "delta": {}')])
     site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
-    site._take(site.turn.kept(well=True))
+    site._take(site.turn.end_after_storing(stored=True))
     response = checked(site.sent)
     assert [(item["type"], item["status"]) for item in response["output"]] == [
         ("mcp_call", "failed"), ("function_call", "completed"),
@@ -290,7 +290,7 @@ def test_hosted_call_that_broke_off_is_incomplete():
     site.turn.answered("text/event-stream")
     site.sent += site.turn.feed(chunk(tool_calls=[call(0, "c0", "crm__find", '{"q":')]))
     site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
-    site._take(site.turn.kept(well=True))
+    site._take(site.turn.end_after_storing(stored=True))
     (item,) = checked(site.sent)["output"]
     assert (item["status"], item["arguments"]) == ("incomplete", '{"q":')
 
@@ -300,7 +300,7 @@ def test_hosted_calls_fail_if_the_response_is_ended():
     site.turn.start()
     site._model()
     site._take(site.turn.end(Problem(503, "The gateway was stopped.", "server_is_overloaded")))
-    site._take(site.turn.kept(well=True))
+    site._take(site.turn.end_after_storing(stored=True))
     response = checked(site.sent)
     assert [item["status"] for item in response["output"]] == ["failed", "failed"] and response["status"] == "failed"
 
@@ -314,7 +314,7 @@ def test_hosted_round_can_be_retried_if_the_backend_fails_early():
     site.turn.start()
     site._rounds = iter([HELLO])
     site._model()
-    site._take(site.turn.kept(well=True))
+    site._take(site.turn.end_after_storing(stored=True))
     assert items_in_brief(checked(site.sent)) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Hello.")]
 
 

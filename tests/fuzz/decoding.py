@@ -109,7 +109,7 @@ def _outcome(given, pieces, content_type, dialect):
 
 def _endpoint(params, stream, ledger):
     if params is None:
-        return new_encoder(stream, ledger=ledger, kept=True, logprobs=True, sealed=True)
+        return new_encoder(stream, ledger=ledger, stored=True, logprobs=True, sealed=True)
     if isinstance(params, completions.CompletionParams):
         return completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), params, ledger)
     return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), params, ledger, str)
@@ -124,7 +124,7 @@ def _end(turn, actions, got):
                 got.append(data)
             case StoreResponse(record):
                 stored = fast.encode(record)
-                _end(turn, turn.kept(well=True), got)
+                _end(turn, turn.end_after_storing(stored=True), got)
             case RoundFailed():
                 stored = _end(turn, turn.end_after_failure(), got)
     return stored

@@ -70,7 +70,7 @@ class Rounds:
                 actions = self.turn.fail(last)
             sent += b"".join(action.data for action in actions if isinstance(action, SendBytes))
         if isinstance(actions[-1], StoreResponse):
-            sent += self.turn.kept(well=True)[0].data
+            sent += self.turn.end_after_storing(stored=True)[0].data
         assert not isinstance(actions[-1], StartCall)
         return sent
 
@@ -239,7 +239,7 @@ def test_cancellation_of_a_retry_is_a_failure():
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_response_of_two_rounds_has_the_items_of_one(stream):
     ledger = Warnings()
-    site = Rounds(new_encoder(stream, ledger=ledger, kept=True), ledger)
+    site = Rounds(new_encoder(stream, ledger=ledger, stored=True), ledger)
     sent = site.run(singly(THOUGHT), singly(ANSWER))
     response = checked(sent) if stream else checked_whole(sent)
     thought, message = response["output"]

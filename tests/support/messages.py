@@ -119,7 +119,7 @@ def encoded(events, stream=True, **options):
     out = encoder_of(stream, **options)
     data = out.start()
     data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode([event]) for event in events)
-    return data + out.close(kept=False)
+    return data + out.close(stored=False)
 
 
 def whole_message(*events, **options):

@@ -148,7 +148,7 @@ def replay(name, pieces=None, *, broken=None, format=None, **fields):
 def responded(name):
     """Return the result as a streamed Response, which has one choice."""
     return _decoded(
-        name, client_request(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, kept=True)
+        name, client_request(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, stored=True)
     )
 
 
@@ -173,7 +173,7 @@ def _decoded(name, question, encoder_of, pieces=None, broken=None, format=None):
     data = b"".join(turn.feed(piece) for piece in (pieces if pieces is not None else [exchange.body]))
     actions = turn.fail(BROKEN) if (exchange.broken if broken is None else broken) else turn.close()
     if any(isinstance(action, StoreResponse) for action in actions):
-        actions += turn.kept(well=True)
+        actions += turn.end_after_storing(stored=True)
     data += b"".join(action.data for action in actions if isinstance(action, SendBytes))
     return DecodedResponse(merge(events), ledger.entries(), data, turn.problem)
 

@@ -72,7 +72,7 @@ def encoded(events, stream=True, **options):
     out = new_encoder(stream, **options)
     data = out.start()
     data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode([event]) for event in events)
-    return data + out.close(kept=True)
+    return data + out.close(stored=True)
 
 
 def whole_response(*events, **options):

@@ -241,7 +241,7 @@ def _sent(body, n, way, ledger, random):
     elif way.api == "messages":
         encoder = encoder_of(way.stream, ledger=ledger)
     else:
-        encoder = new_encoder(way.stream, ledger=ledger, kept=True)
+        encoder = new_encoder(way.stream, ledger=ledger, stored=True)
     turn = Pipeline(question.request, lambda _: UpstreamReader(decoder, settings, lambda: 40), encoder)
     turn.start()
     turn.answered(_TYPES[way.wire])
@@ -253,7 +253,7 @@ def _ended(turn, actions):
     """Yield the bytes for a client at the end."""
     for action in actions:
         if isinstance(action, StoreResponse):
-            yield from _ended(turn, turn.kept(well=True))
+            yield from _ended(turn, turn.end_after_storing(stored=True))
         elif isinstance(action, SendBytes):
             yield action.data
 

@@ -90,7 +90,7 @@ def test_compaction_summary_sends_no_bytes_and_becomes_an_item():
         summary.encode([TextDelta(0, "Oslo.")]),
         summary.keep_alive(),
     ]
-    assert [*outputs, summary.stored_object(), summary.close(kept=False)] == [b"", b"", b"", b"", None, b""]
+    assert [*outputs, summary.stored_object(), summary.close(stored=False)] == [b"", b"", b"", b"", None, b""]
     assert summary.item() == {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "s"}
     assert sealed == [StoredReasoning("Oslo.")]
 

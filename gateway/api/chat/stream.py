@@ -59,7 +59,7 @@ class ChatStreamEncoder(StreamEncoder):
     def stored_object(self) -> None:
         """Return None: `StoredChatStream` folds a stream that is stored."""
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the end of the stream."""
         return self._end(whole=self._choices_with_role >= self._params.request.n)
 
@@ -246,6 +246,6 @@ class StoredChatStream:
         """Return the whole completion; None after a failure."""
         return self._body.stored_object()
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the end of the stream."""
-        return self._stream.close(kept=kept)
+        return self._stream.close(stored=stored)

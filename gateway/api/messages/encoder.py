@@ -366,7 +366,7 @@ class MessageStreamEncoder:
     def stored_object(self) -> None:
         """Return None, as a message is not stored."""
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the end; nothing after an error."""
         if self._builder.failed:
             return b""
@@ -392,7 +392,7 @@ class MessageBodyEncoder(WholeEncoder):
     def stored_object(self) -> None:
         """Return None, as a message is not stored."""
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the body; a failure is an error of its own."""
         if self._builder.failed:
             return b""

@@ -52,7 +52,7 @@ class SummaryEncoder(WholeEncoder):
     def stored_object(self) -> None:
         """Return None: a compaction is not stored."""
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return no bytes."""
         return b""
 
@@ -67,7 +67,7 @@ class CompactionEncoder(SummaryEncoder):
         super().__init__(edge, ledger)
         self._head, self._users = head, users
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the body; empty after a failure.  Raise UpstreamInvalid if the summary is empty."""
         if self._failed:
             return b""

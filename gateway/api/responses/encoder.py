@@ -70,19 +70,19 @@ class ResponseBuilder:
 
     def stored_response(self) -> JsonObject | None:
         """Return the final Response for the store; None if it is not stored."""
-        return self._response(self._output, kept=True) if self._params.kept else None
+        return self._response(self._output, stored=True) if self._params.stored else None
 
-    def response(self, *, kept: bool) -> JsonObject:
+    def response(self, *, stored: bool) -> JsonObject:
         """Return the final Response for the client.
 
-        kept: the response is stored.
+        stored: the response is stored.
         """
-        return self._response(list(map(self._seen, self._output)), kept=kept)
+        return self._response(list(map(self._seen, self._output)), stored=stored)
 
-    def _response(self, output: list[JsonObject], *, kept: bool) -> JsonObject:
-        stored = {"store": kept and self._params.echo["store"]}
+    def _response(self, output: list[JsonObject], *, stored: bool) -> JsonObject:
+        store = stored and self._params.echo["store"]
         extras = members(self._extras) if self._extras else {}
-        return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **extras}
+        return {**self.begun, **self._end, "store": store, "output": output, "usage": self._usage, **extras}
 
     def _seen(self, item: JsonObject) -> JsonObject:
         """Return an item for the client; calls of built-in tools show only included members."""
@@ -334,14 +334,14 @@ class ResponseStreamEncoder:
         """Return the Response to store; None if the client has received no event of it."""
         return self._answer.stored_response() if self._started else None
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the final event and the end of the stream.
 
-        kept: the response is stored.
+        stored: the response is stored.
         """
         text = self._ledger.take_unsent() if self._started else ""  # without a start there is no stream to comment on
         comment = b": gateway-warnings %b\n\n" % text.encode() if text else b""
-        event_stream.write_final(self._frames, self._answer.response(kept=kept))
+        event_stream.write_final(self._frames, self._answer.response(stored=stored))
         return comment + self._frames.take_last()
 
 
@@ -360,9 +360,9 @@ class ResponseBodyEncoder(WholeEncoder):
         """Return the Response to store; None after a failure, because the client gets an error response instead."""
         return None if self._answer.failed else self._answer.stored_response()
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the body; empty after a failure.
 
-        kept: the response is stored.
+        stored: the response is stored.
         """
-        return b"" if self._answer.failed else encode(self._answer.response(kept=kept))
+        return b"" if self._answer.failed else encode(self._answer.response(stored=stored))

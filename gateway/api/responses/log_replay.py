@@ -73,13 +73,13 @@ class LogReplay:
         self._record = {**self._begun, **end, "output": self._output}
         return self._record, output
 
-    def close(self, *, kept: bool) -> bytes:
+    def close(self, *, stored: bool) -> bytes:
         """Return the final event.
 
-        kept: the response is stored.
+        stored: the response is stored.
         """
         return event_stream.final_event(
-            {**self._record, "store": kept and self._record["store"]}, self.next_event_number
+            {**self._record, "store": stored and self._record["store"]}, self.next_event_number
         )
 
     def _untold(self, first: int) -> bytes:

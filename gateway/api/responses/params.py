@@ -94,7 +94,7 @@ class ResponseParams(Struct, frozen=True, kw_only=True):
     """The parsed body of a response.
 
     echo: all fields of the Response object that only repeat the request.
-    kept: the response is stored, or added to a conversation.
+    stored: the response is stored, or added to a conversation.
     background: the response goes on without a connection.
     streamed: the client receives the events as they come.
     compact_above: a prompt of more tokens is compacted first; None: never.
@@ -108,7 +108,7 @@ class ResponseParams(Struct, frozen=True, kw_only=True):
     request: Request
     hosted: BuiltinToolParams = BuiltinToolParams()
     echo: dict[str, Any]
-    kept: bool = False
+    stored: bool = False
     background: bool = False
     streamed: bool = False
     compact_above: int | None = None

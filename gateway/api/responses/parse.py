@@ -115,7 +115,7 @@ class ResponseDraft(Struct, frozen=True):
     triggered: bool = False
 
     @property
-    def kept(self) -> bool:
+    def stored(self) -> bool:
         """True if the response is stored, or added to a conversation."""
         return self.body.get("store") is not False or self.conversation is not None
 
@@ -160,7 +160,7 @@ def parse_response(
         request=request,
         hosted=hosted,
         echo={**request_echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
-        kept=draft.kept,
+        stored=draft.stored,
         background=body.get("background", False),
         streamed=body.get("stream", False),
         compact_above=_compact_above(draft, ledger) if request.generates else None,

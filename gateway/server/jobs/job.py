@@ -224,7 +224,7 @@ class BackgroundJob:
         record = encoder.stored_object()
         assert record, "what outlives its client is stored"
         await self._append(output)
-        await self._append(encoder.close(kept=await request.store_or_warn(record)))
+        await self._append(encoder.close(stored=await request.store_or_warn(record)))
 
     async def _discard(self) -> None:
         """Remove a job that was never accepted."""

@@ -80,7 +80,7 @@ async def _break_off(
     if row := _row(job, first, output):
         await context.log_writer.write(job.id, tail, row)
     await _finish(context, job, record)
-    await _end(context, job, tail, kept, fold.next_event_number, fold.close(kept=True))
+    await _end(context, job, tail, kept, fold.next_event_number, fold.close(stored=True))
 
 
 async def _found(context: JobContext, job: StoredJob) -> StoredResponse:

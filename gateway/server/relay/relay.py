@@ -245,7 +245,7 @@ class Relay:
     async def _store_and_end(self, action: StoreResponse) -> bytes:
         self._ended, self._unstored = True, None
         self._record.stored = await self._store(action.record)
-        return self._perform(self._pipeline.kept(well=self._record.stored))
+        return self._perform(self._pipeline.end_after_storing(stored=self._record.stored))
 
     def _log_problem(self) -> None:
         """Log a problem of the backend once; the text of a model stays out of the log."""

@@ -85,7 +85,7 @@ class ResponsesRequest(InputRequest):
         self.identity, self.params, self.can_outlive_client = identity, params, outlives
         self._inputs = encoder_inputs(services.encryptor)
         # A response that is not stored does not hold its history.
-        self._context = context if params.kept or outlives else None
+        self._context = context if params.stored or outlives else None
         self._toolset = services.tools.toolset_for(params.hosted, request, self.ledger) if services.tools else None
         if params.compact_above is not None:
             summary = partial(responses.SummaryEncoder, self._inputs, self.ledger)
@@ -100,7 +100,7 @@ class ResponsesRequest(InputRequest):
         return responses.response_encoder(head, self.params, self.ledger, self._inputs)
 
     async def store(self, record: StoredObject) -> None:
-        assert self._context, "only a response that is kept has a record"
+        assert self._context, "only a response that is stored has a record"
         await self._context.save(record)
 
     def toolset(self, _: ModelSettings | None = None) -> Toolset | None:
@@ -149,12 +149,12 @@ async def parse_responses_request(
         settings, services.encryptor, tools.builtin_tool_filter if tools else responses.no_builtin_tools
     )
     draft = responses.draft_response(body, rules)
-    if draft.kept and not identity:
+    if draft.stored and not identity:
         stored.check_room()
     identity = identity or ResponseIdentity(new_id("resp_"), int(time.time()))
     origin = await stored.load_predecessor(draft, identity.id, services.held)
     params = await parse_input(draft, origin.context, rules, ledger)
-    params = replace(params, kept=params.kept or stored.can_store)
+    params = replace(params, stored=params.stored or stored.can_store)
     all_turns = params.echo["reasoning"].get("context") != "current_turn"
     request = params.request.with_whole_past() if _needs_whole_past(params, services) else params.request
     request = await services.memory.restore(request, ledger, all_turns=all_turns)

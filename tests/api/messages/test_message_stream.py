@@ -500,7 +500,7 @@ RUNS = [
 def test_events_may_be_taken_together(run):
     together, apart = encoder_of(), encoder_of()
     assert together.encode(run) == b"".join([apart.encode([event]) for event in run])
-    assert together.close(kept=False) == apart.close(kept=False)
+    assert together.close(stored=False) == apart.close(stored=False)
 
 
 BYTES = b"".join([
@@ -518,7 +518,7 @@ def message_of(pieces):
     for piece in pieces:
         data += b"".join([out.encode([event]) for event in up.feed(piece)])
     data += b"".join([out.encode([event]) for event in up.close()])
-    return checked(data + out.close(kept=False))
+    return checked(data + out.close(stored=False))
 
 
 @settings(max_examples=examples(100), deadline=None)
