@@ -115,7 +115,7 @@ class Pipeline:
     end_after_storing follows.
 
     open_round: returns the source of a new round.
-    again: called once after each round that ended well; returns the request of the next round, None after the last.
+    next_request: called once after each round that ended well; returns the next round's request, None after the last.
     localize: returns a failure as the client gets it.
     begun: the client has received content.
     round_has_content: the client has received content of this round.  Without it, a failed round may be repeated.
@@ -128,11 +128,11 @@ class Pipeline:
         request: Request,
         open_round: Callable[[Request], RoundSource],
         endpoint: ResponseEncoder,
-        again: Callable[[], Request | None] = lambda: None,
+        next_request: Callable[[], Request | None] = lambda: None,
         localize: Callable[[Problem], Problem] = lambda problem: problem,
     ) -> None:
-        self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
-        self._localize = localize
+        self._request, self._open_round, self._endpoint = request, open_round, endpoint
+        self._next_request, self._localize = next_request, localize
         self._spent: Usage | None = None  # of the rounds before
         self._counted: Usage | None = None  # of this round, once the backend has sent it
         self._early: dict[_Member, ExtraField] = {}  # before the first content of the round
@@ -237,7 +237,7 @@ class Pipeline:
         if used := self._counted if failed_without_content else self._round_usage:
             self._spent = _with(self._spent, used)
         self._counted, self._running = None, False
-        if not self.problem and (request := self._again()):
+        if not self.problem and (request := self._next_request()):
             self._request = request
             self.start()
             return [SendBytes(last), StartCall(request)]

@@ -90,7 +90,7 @@ class PureSite:
         else:
             endpoint = new_encoder(request.stream, ledger=self.ledger, stored=True)
         self._order = options.get("order", lambda due: due)
-        self.turn = Pipeline(self._request, self._open, endpoint, again=self._again)
+        self.turn = Pipeline(self._request, self._open, endpoint, next_request=self._next_request)
         self.sent = b""
 
     def _open(self, _):
@@ -102,7 +102,7 @@ class PureSite:
         schemas = {tool.name: tool.definition.get("parameters") or {} for tool in lowered.callable_tools}
         return upstream(setting("native", tools=schemas, ledger=self.ledger), filters=[*filters, self.loop])
 
-    def _again(self):
+    def _next_request(self):
         return self._request if self.loop.running or self.loop.needs_another_round else None
 
     def run(self):

@@ -39,7 +39,7 @@ class Rounds:
         self.ledger, self.requests = ledger, [REQUEST]
         self._policy, self._prefills, self._format, self._limit = policy, prefills, format, limit
         self._before = None
-        self.turn = Pipeline(REQUEST, self._open, endpoint, again=self._again)
+        self.turn = Pipeline(REQUEST, self._open, endpoint, next_request=self._next_request)
 
     def _open(self, request):
         retries = self._policy == "retry" and not self._before
@@ -48,7 +48,7 @@ class Rounds:
         )
         return Watched(upstream(setting(self._format, tools={"f": {}}, ledger=self.ledger)), self._empty)
 
-    def _again(self):
+    def _next_request(self):
         self._before = self._empty.failed
         if self._before:
             self.requests.append(self._empty.asking())

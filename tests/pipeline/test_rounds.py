@@ -443,7 +443,7 @@ def test_tool_calls_beyond_one_are_dropped_without_parallel_tool_calls():
 
 def test_round_continues_where_the_round_before_ended():
     requests = iter([Request(model="m", messages=(), fresh=True), None])
-    turn = make_turn(chat_params(stream_options={"include_usage": True}), again=requests.__next__)
+    turn = make_turn(chat_params(stream_options={"include_usage": True}), next_request=requests.__next__)
     turn.start()
     first = turn.feed(chunk(content="wait ") + chunk("length") + USAGE + DONE)
     sent, go_on = turn.close()
@@ -458,7 +458,7 @@ def test_round_continues_where_the_round_before_ended():
 
 def test_round_without_output_can_be_retried():
     requests = iter([Request(model="m", messages=()), None])
-    turn = make_turn(again=requests.__next__)
+    turn = make_turn(next_request=requests.__next__)
     turn.start()
     turn.feed(chunk(content="a") + chunk("stop") + DONE)
     turn.close()

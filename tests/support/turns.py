@@ -25,7 +25,7 @@ def make_turn(
     ledger=None,
     reasoning=("reasoning_content",),
     wanted=frozenset(),
-    again=lambda: None,
+    next_request=lambda: None,
     limit=8 << 20,
     recorder=None,
     encoder=None,
@@ -42,5 +42,5 @@ def make_turn(
         return upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit)
 
     if recorder:
-        return RecordedPipeline(request, record_rounds(opened, recorder), encoder, again=again)
-    return Pipeline(request, opened, encoder, again=again)
+        return RecordedPipeline(request, record_rounds(opened, recorder), encoder, next_request=next_request)
+    return Pipeline(request, opened, encoder, next_request=next_request)

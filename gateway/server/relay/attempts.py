@@ -91,7 +91,9 @@ class Attempts:
         recorder, localize = self.record.recorder, self._model_request.localizer()
         kind = RecordedPipeline if recorder else Pipeline
         open_round = record_rounds(rounds.open, recorder) if recorder else rounds.open
-        self._pipeline = kind(rounds.current.request, open_round, encoder, again=rounds.again, localize=localize)
+        self._pipeline = kind(
+            rounds.current.request, open_round, encoder, next_request=rounds.next_request, localize=localize
+        )
         self._pipeline.start()
         self._model_request.pipelines.append(self._pipeline)
         return self._pipeline

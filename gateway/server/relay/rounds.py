@@ -246,7 +246,7 @@ class ResponseRounds:
         self.source = self.current.open()
         return self.source
 
-    def again(self) -> Request | None:
+    def next_request(self) -> Request | None:
         """Return the request of the next round; None after the last.  The pipeline calls this."""
         if another := self.current.follow_up():
             self.begin(another, repeats=True)
