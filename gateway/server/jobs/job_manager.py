@@ -113,13 +113,13 @@ def _behind(row: LogRow, after: int) -> LogRow:
 class JobManager:
     """The jobs of a process; usable within `running`.
 
-    again: rebuilds the request of a job that is taken over from another process.
+    rebuild: parses the stored request of a job that is taken over from another process.
     """
 
-    def __init__(self, store: Database, config: Config, again: RebuildRequest, telemetry: Telemetry) -> None:
+    def __init__(self, store: Database, config: Config, rebuild: RebuildRequest, telemetry: Telemetry) -> None:
         lease, settings = Lease(new_id("gateway_")), config.responses
         self._context = JobContext(store, lease, LogWriter(store, lease), settings.resume_seconds, settings.log_bytes)
-        self.store, self._holder, self._config, self._again = store, lease.holder, config, again
+        self.store, self._holder, self._config, self._rebuild = store, lease.holder, config, rebuild
         self._telemetry = telemetry
         self._running: dict[str, BackgroundJob] = {}
         self._watches: dict[str, RemoteLog] = {}
@@ -318,7 +318,7 @@ class JobManager:
             identity = ResponseIdentity(found.id, begun.created)
             try:
                 async with AsyncExitStack() as held:
-                    request, targets = await self._again(found, identity, held)
+                    request, targets = await self._rebuild(found, identity, held)
                     job = BackgroundJob(self._context, found.tenant, request, begun.events_sent)
                     job.accepted.set_result({})  # its client may know its id
                     self._begin(job, self._observed(found, request, held), targets, held.pop_all())
