@@ -127,11 +127,11 @@ class Pipeline:
         self,
         request: Request,
         open_round: Callable[[Request], RoundSource],
-        endpoint: ResponseEncoder,
+        encoder: ResponseEncoder,
         next_request: Callable[[], Request | None] = lambda: None,
         localize: Callable[[Problem], Problem] = lambda problem: problem,
     ) -> None:
-        self._request, self._open_round, self._endpoint = request, open_round, endpoint
+        self._request, self._open_round, self._encoder = request, open_round, encoder
         self._next_request, self._localize = next_request, localize
         self._spent: Usage | None = None  # of the rounds before
         self._counted: Usage | None = None  # of this round, once the backend has sent it
@@ -174,11 +174,11 @@ class Pipeline:
     def begin_response(self) -> bytes:
         """Return the bytes before the first content, at the first call only."""
         started, self._started = self._started, True
-        return b"" if started else self._endpoint.start()
+        return b"" if started else self._encoder.start()
 
     def keep_alive(self) -> bytes:
         """Return bytes that keep the client's connection open."""
-        return self._endpoint.keep_alive()
+        return self._encoder.keep_alive()
 
     @property
     def done(self) -> bool:
@@ -229,7 +229,7 @@ class Pipeline:
 
         stored: the response is stored.
         """
-        return [SendBytes(self._endpoint.close(stored=stored)), EndResponse()]
+        return [SendBytes(self._encoder.close(stored=stored)), EndResponse()]
 
     def _finish_round(self, last: bytes) -> list[PipelineAction]:
         failed_without_content = self.problem if not self.round_has_content else None
@@ -248,16 +248,16 @@ class Pipeline:
     def _finish_response(self, last: bytes) -> list[PipelineAction]:
         last += self._encode_early()
         if self.problem:
-            last += self._endpoint.encode((Failure(self._localize(self.problem)),))
-        record = self._endpoint.stored_object()
+            last += self._encoder.encode((Failure(self._localize(self.problem)),))
+        record = self._encoder.stored_object()
         if record is None:
-            return [SendBytes(last + self._endpoint.close(stored=False)), EndResponse()]
+            return [SendBytes(last + self._encoder.close(stored=False)), EndResponse()]
         return [SendBytes(last), StoreResponse(record)]
 
     def encode_events(self, events: Sequence[Event]) -> bytes:
         """Return the client's data for events of the round."""
         if len(events) == 1 and self.round_has_content and type(events[0]) not in _APART:  # the usual case of a stream
-            return self._endpoint.encode(events)
+            return self._encoder.encode(events)
         if len(events) > _FEW:
             return self._encode_runs(events)
         output = b""
@@ -267,7 +267,7 @@ class Pipeline:
                 continue
             if not self.round_has_content:
                 output += self._begin_content()
-            output += self._endpoint.encode((event,))
+            output += self._encoder.encode((event,))
         return output
 
     def _encode_runs(self, events: Iterable[Event]) -> bytes:
@@ -279,7 +279,7 @@ class Pipeline:
                 continue
             if not self.round_has_content:
                 items.append(self._begin_content())
-            items.append(self._endpoint.encode([*run]))
+            items.append(self._encoder.encode([*run]))
         return b"".join(items)
 
     def _begin_content(self) -> bytes:
@@ -291,7 +291,7 @@ class Pipeline:
     def _encode_early(self) -> bytes:
         """Encode the members that came before the first content."""
         early, self._early = self._early, {}
-        return b"".join([self._endpoint.encode((event,)) for event in early.values()])
+        return b"".join([self._encoder.encode((event,)) for event in early.values()])
 
     def _can_wait(self, extra: ExtraField) -> bool:
         """Return True for the first value of a member before the content of the round."""
@@ -301,7 +301,7 @@ class Pipeline:
         """Encode an event other than content."""
         if isinstance(event, Usage):
             self._counted = event
-            return self._endpoint.encode((_with(self._spent, event),))
+            return self._encoder.encode((_with(self._spent, event),))
         if isinstance(event, Failure):
             self.problem, self.single_chunk_decoder = event.problem, None
             return b""
@@ -309,8 +309,8 @@ class Pipeline:
             self._early[_member(event)] = event
             return b""
         if isinstance(event, ExtraField) and event.inside and not self.round_has_content:
-            return self._begin_content() + self._endpoint.encode((event,))  # a further delta, as of an audio
-        output = self._encode_early() + self._endpoint.encode((event,))
+            return self._begin_content() + self._encoder.encode((event,))  # a further delta, as of an audio
+        output = self._encode_early() + self._encoder.encode((event,))
         return output and self.begin_response() + output
 
 

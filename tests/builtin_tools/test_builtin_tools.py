@@ -86,11 +86,11 @@ class PureSite:
         self.loop = loop(offer, ToolLoopLimits(*limits), lambda prefix: f"{prefix}{next(ids)}", first_events, approved)
         self._request = with_builtin_tools(request, [one.tool for one in offer], self.ledger)
         if "encoder" in options:
-            endpoint = options["encoder"](self._request, self.ledger)
+            encoder = options["encoder"](self._request, self.ledger)
         else:
-            endpoint = new_encoder(request.stream, ledger=self.ledger, stored=True)
+            encoder = new_encoder(request.stream, ledger=self.ledger, stored=True)
         self._order = options.get("order", lambda due: due)
-        self.turn = Pipeline(self._request, self._open, endpoint, next_request=self._next_request)
+        self.turn = Pipeline(self._request, self._open, encoder, next_request=self._next_request)
         self.sent = b""
 
     def _open(self, _):

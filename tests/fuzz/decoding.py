@@ -48,17 +48,17 @@ PARAMS = (
 
 
 class EventRecorder:
-    """An endpoint, and the events that it was told."""
+    """An encoder, and the events that it gets."""
 
-    def __init__(self, endpoint):
-        self._endpoint, self.events = endpoint, []
+    def __init__(self, encoder):
+        self._encoder, self.events = encoder, []
 
     def encode(self, events):
         self.events += events
-        return self._endpoint.encode(events)
+        return self._encoder.encode(events)
 
     def __getattr__(self, name):
-        return getattr(self._endpoint, name)
+        return getattr(self._encoder, name)
 
 
 def check_chunks(data):
@@ -95,19 +95,19 @@ def _of_choice(event):
 def _outcome(given, pieces, content_type, dialect):
     """The events, the ledger, the problem and what was stored; then what the client got."""
     params, ledger = given.choose(0, PARAMS), Warnings()
-    endpoint = EventRecorder(_endpoint(params, given.choices[0] % 2 == 0, ledger))
+    encoder = EventRecorder(_encoder(params, given.choices[0] % 2 == 0, ledger))
     request = params.request if params else PARAMS[1].request
     limit, format = given.choose(1, _LIMITS), given.choose(2, _FORMATS)
     decoder, settings = DIALECTS[dialect].decoder(request, ledger), setting(format, ledger=ledger, limit=limit)
-    turn = Pipeline(request, lambda _: UpstreamReader(decoder, settings, lambda: 40, (), limit), endpoint)
+    turn = Pipeline(request, lambda _: UpstreamReader(decoder, settings, lambda: 40, (), limit), encoder)
     turn.start()
     turn.answered(content_type)
     got = [turn.feed(piece) for piece in pieces]
     stored = _end(turn, turn.close(), got)
-    return merge(endpoint.events), sorted(ledger.entries()), turn.problem, stored, b"".join(got)
+    return merge(encoder.events), sorted(ledger.entries()), turn.problem, stored, b"".join(got)
 
 
-def _endpoint(params, stream, ledger):
+def _encoder(params, stream, ledger):
     if params is None:
         return new_encoder(stream, ledger=ledger, stored=True, logprobs=True, sealed=True)
     if isinstance(params, completions.CompletionParams):

@@ -35,11 +35,11 @@ CALL = streamed(chunk(tool_calls=[call(0, "c0", "f", "{}")]), finish="tool_calls
 class Rounds:
     """Drive a turn over scripted rounds; a Problem as the last piece of a round breaks it off."""
 
-    def __init__(self, endpoint, ledger, *, policy="retry", prefills=False, format="auto", limit=8 << 20):
+    def __init__(self, encoder, ledger, *, policy="retry", prefills=False, format="auto", limit=8 << 20):
         self.ledger, self.requests = ledger, [REQUEST]
         self._policy, self._prefills, self._format, self._limit = policy, prefills, format, limit
         self._before = None
-        self.turn = Pipeline(REQUEST, self._open, endpoint, next_request=self._next_request)
+        self.turn = Pipeline(REQUEST, self._open, encoder, next_request=self._next_request)
 
     def _open(self, request):
         retries = self._policy == "retry" and not self._before
@@ -78,13 +78,13 @@ class Rounds:
 def chat_response(*rounds, stream=False, **options):
     """Return the site, and the chat completion as a client has it."""
     ledger = Warnings()
-    endpoint = chat.chat_encoder(
+    encoder = chat.chat_encoder(
         chat.CompletionHead("c", 7, "m"),
         chat_params(stream=stream, stream_options={"include_usage": True} if stream else None),
         ledger,
         str,
     )
-    site = Rounds(endpoint, ledger, **options)
+    site = Rounds(encoder, ledger, **options)
     return site, site.run(*rounds)
 
 
