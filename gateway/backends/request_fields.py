@@ -31,7 +31,7 @@ from gateway.warnings import Warnings, safe_name
 # The outcome of a translated field: it is sent; the client set the server's own field; the kind has no equivalent.
 _Outcome = Literal["sent", "given", "lost"]
 _LIMITS = ("max_completion_tokens", "max_tokens")
-_APART = frozenset((*_LIMITS, "stream_options"))
+_SET_SEPARATELY = frozenset((*_LIMITS, "stream_options"))
 _MAX_STOPS = 4  # the limit of the API; servers may accept more
 # Values that mean the same as an absent field, so that leaving them out needs no warning.
 _DEFAULTS = MappingProxyType(
@@ -74,7 +74,7 @@ def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnin
     if request.max_tokens is not None:
         taken.set_token_limit(request.max_tokens)
     for name, value in request.rest.items():
-        if name not in _APART and (name != "parallel_tool_calls" or request.callable_tools):
+        if name not in _SET_SEPARATELY and (name != "parallel_tool_calls" or request.callable_tools):
             taken.add_field(name, value)
     if request.n != 1:
         taken.add_field("n", request.n)

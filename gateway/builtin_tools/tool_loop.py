@@ -41,7 +41,7 @@ _BROKE_OFF = "The answer broke off before this call was made."
 _NO_JSON = "This call was not made: its arguments are not a JSON object."
 _GONE = "This tool was not called: it is not available any more."
 _GAP = TextDelta(0, "\n\n")
-_APART = Usage | ExtraField
+_NON_CONTENT = Usage | ExtraField
 _decode = json.Decoder(list[BuiltinToolResult]).decode
 
 
@@ -217,7 +217,7 @@ class ToolLoop:
 
     def feed(self, event: Event) -> Iterable[Event]:
         """Return the events for the client after one event of the round."""
-        if isinstance(event, _APART):
+        if isinstance(event, _NON_CONTENT):
             self._round.add_event(event)
             return (event,)
         if type(event) is Failure:

@@ -34,7 +34,7 @@ _PART = r"(?:<[^\s<>]{0,96}|\[[/A-Z_]{0,12})"  # of a tag
 _INSIDE = rf"(?:\s|{_TAG}|\{{\s*\}}|\[\s*\])*"
 _NOTHING = re.compile(rf"\s*(?:{_TAG}{_INSIDE})?")
 _PERHAPS_NOTHING = re.compile(rf"\s*(?:{_PART}|{_TAG}{_INSIDE}(?:{_PART}|\{{\s*|\[\s*)?)?")
-_ASIDE = Usage | ExtraField
+_NON_CONTENT = Usage | ExtraField
 _HOSTED = BuiltinItem | BuiltinEvent
 
 
@@ -83,7 +83,7 @@ class EmptyTurn:
 
         source: the source of the event.
         """
-        if self.settled or isinstance(event, _ASIDE):
+        if self.settled or isinstance(event, _NON_CONTENT):
             self.settled = self.settled or _is_audio(event)
             return (event,)
         if isinstance(event, TextDelta):

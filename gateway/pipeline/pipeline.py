@@ -47,7 +47,7 @@ class EndResponse(Struct, frozen=True):
 
 
 _Member = tuple[int | None, bool, str]  # its choice, True within the choice's message, its name
-_APART = frozenset((Usage, ExtraField, Failure))
+_NON_CONTENT = frozenset((Usage, ExtraField, Failure))
 _NOTHING = Usage(0, 0)
 _FEW = 3  # events that are encoded one by one, because grouping them by type costs more
 
@@ -256,13 +256,14 @@ class Pipeline:
 
     def encode_events(self, events: Sequence[Event]) -> bytes:
         """Return the client's data for events of the round."""
-        if len(events) == 1 and self.round_has_content and type(events[0]) not in _APART:  # the usual case of a stream
+        # The usual case of a stream.
+        if len(events) == 1 and self.round_has_content and type(events[0]) not in _NON_CONTENT:
             return self._encoder.encode(events)
         if len(events) > _FEW:
             return self._encode_runs(events)
         output = b""
         for event in events:
-            if type(event) in _APART:
+            if type(event) in _NON_CONTENT:
                 output += self._encode_non_content(event)
                 continue
             if not self.round_has_content:
@@ -274,7 +275,7 @@ class Pipeline:
         """Encode many events: consecutive events of one type together."""
         items: list[bytes] = []
         for kind, run in groupby(events, type):
-            if kind in _APART:
+            if kind in _NON_CONTENT:
                 items += map(self._encode_non_content, run)
                 continue
             if not self.round_has_content:
