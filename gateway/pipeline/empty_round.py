@@ -38,7 +38,7 @@ _NON_CONTENT = Usage | ExtraField
 _HOSTED = BuiltinItem | BuiltinEvent
 
 
-class Counted(RoundSource, Protocol):
+class CallCountingSource(RoundSource, Protocol):
     """A source that counts the tool calls of its round, including those that run at the gateway."""
 
     @property
@@ -46,7 +46,7 @@ class Counted(RoundSource, Protocol):
         """The number of tool calls so far."""
 
 
-class EmptyTurn:
+class EmptyRoundPolicy:
     """Hold back the text of a round while the round may be empty, and its end if it is.
 
     retries: an empty round is repeated.
@@ -78,7 +78,7 @@ class EmptyTurn:
         self.settled = self.useless = False
         self.failed: FailedOutput | None = None
 
-    def feed(self, event: Event, source: Counted) -> Iterable[Event]:
+    def feed(self, event: Event, source: CallCountingSource) -> Iterable[Event]:
         """Return the events that the client may have now.
 
         source: the source of the event.
@@ -87,13 +87,13 @@ class EmptyTurn:
             self.settled = self.settled or _is_audio(event)
             return (event,)
         if isinstance(event, TextDelta):
-            return self._say(event)
+            return self._on_text(event)
         if isinstance(event, Finish):
             return self._finish(event, source.calls)
         if isinstance(event, Failure):
             return self._fail(event)
         if isinstance(event, ReasoningDelta):
-            self._think(event)
+            self._on_reasoning(event)
         elif not isinstance(event, _HOSTED):
             self._settle()
         return self._released(event)
@@ -106,13 +106,13 @@ class EmptyTurn:
         begun = {"role": "assistant", "content": "", "reasoning_content": thought}
         return replace(self._request, messages=(*self._request.messages, begun), fresh=False)
 
-    def _think(self, thought: ReasoningDelta) -> None:
+    def _on_reasoning(self, thought: ReasoningDelta) -> None:
         self._reasoning_sent = True
         self._room -= len(thought.text)
         if self._prefills and self._retries and self._room >= 0:
             self._thoughts.append(thought.text)
 
-    def _say(self, text: TextDelta) -> Iterable[Event]:
+    def _on_text(self, text: TextDelta) -> Iterable[Event]:
         self._text += text.text
         if len(self._text) > _LONGEST or not _PERHAPS_NOTHING.fullmatch(self._text):
             self._settle()
@@ -158,17 +158,17 @@ class EmptyTurn:
         return (*held, event)
 
 
-class Watched:
+class MaybeEmptySource:
     """A RoundSource whose round may be empty."""
 
-    def __init__(self, source: Counted, turn: EmptyTurn) -> None:
-        self._source, self._turn = source, turn
+    def __init__(self, source: CallCountingSource, policy: EmptyRoundPolicy) -> None:
+        self._source, self._policy = source, policy
         self.answered = source.answered
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the data that the client may have now."""
         events = self._source.feed(data)
-        return events if self._turn.settled else self._filtered(events)
+        return events if self._policy.settled else self._filtered(events)
 
     def close(self) -> list[Event]:
         """Return the last events of a round whose body has ended."""
@@ -181,7 +181,7 @@ class Watched:
     @property
     def usage(self) -> Usage:
         """The usage of the round; zero if the client received nothing of it."""
-        return Usage(0, 0) if self._turn.useless else self._source.usage
+        return Usage(0, 0) if self._policy.useless else self._source.usage
 
     @property
     def done(self) -> bool:
@@ -192,7 +192,7 @@ class Watched:
     def single_chunk_decoder(self) -> SingleChunkDecoder | None:
         """The decoder for one more chunk of the last form; None without such a form."""
         decode = self._source.single_chunk_decoder
-        if self._turn.settled or not decode:
+        if self._policy.settled or not decode:
             return decode
 
         def decode_one(data: bytes) -> Sequence[Event] | None:
@@ -202,7 +202,7 @@ class Watched:
         return decode_one
 
     def _filtered(self, events: Sequence[Event]) -> list[Event]:
-        return [passed for event in events for passed in self._turn.feed(event, self._source)]
+        return [passed for event in events for passed in self._policy.feed(event, self._source)]
 
 
 def _is_audio(event: Event) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from gateway.api import chat
 from gateway.errors import CANCELLED, Problem
 from gateway.events import BuiltinItem, Raw, ReasoningDelta, RefusalDelta, TextDelta
-from gateway.pipeline.empty_round import EmptyTurn, Watched
+from gateway.pipeline.empty_round import EmptyRoundPolicy, MaybeEmptySource
 from gateway.pipeline.pipeline import Pipeline, SendBytes, StartCall, StoreResponse
 from gateway.request import Request, Tool
 from gateway.transforms.output_validation import FailedOutput
@@ -43,10 +43,10 @@ class Rounds:
 
     def _open(self, request):
         retries = self._policy == "retry" and not self._before
-        self._empty = EmptyTurn(
+        self._empty = EmptyRoundPolicy(
             request, self.ledger, self._before, retries=retries, prefills=self._prefills, limit=self._limit
         )
-        return Watched(upstream(setting(self._format, tools={"f": {}}, ledger=self.ledger)), self._empty)
+        return MaybeEmptySource(upstream(setting(self._format, tools={"f": {}}, ledger=self.ledger)), self._empty)
 
     def _next_request(self):
         self._before = self._empty.failed
@@ -127,7 +127,7 @@ EMPTY = {
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("case", EMPTY)
-def test_empty_turn_continues_in_a_further_round_under_any_cut(case, stream):
+def test_empty_round_continues_in_a_further_round_under_any_cut(case, stream):
     format, data, thought = EMPTY[case]
     options = {"format": format, "stream": stream}
     wanted = (thought + " Now.", "It is sunny.", [], "stop", 14, HELPED)
@@ -139,7 +139,7 @@ def test_empty_turn_continues_in_a_further_round_under_any_cut(case, stream):
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("case", EMPTY)
-def test_empty_turn_twice_ends_as_the_first(case, stream):
+def test_empty_round_twice_ends_as_the_first(case, stream):
     format, data, thought = EMPTY[case]
     again, text, calls, reason, tokens, codes = brief([data], singly(data), format=format, stream=stream)
     _, alone, *_ = brief([data], format=format, stream=stream, policy="warn")
@@ -148,7 +148,7 @@ def test_empty_turn_twice_ends_as_the_first(case, stream):
 
 
 @pytest.mark.parametrize("case", EMPTY)
-def test_empty_turn_is_passed_on_with_a_warning_if_the_policy_is_to_warn(case):
+def test_empty_round_is_passed_on_with_a_warning_if_the_policy_is_to_warn(case):
     format, data, thought = EMPTY[case]
     assert brief([data], format=format, policy="warn")[-1] == USELESS
     assert brief(singly(data), format=format, policy="warn", stream=True)[0] == thought
@@ -247,15 +247,15 @@ def test_response_of_two_rounds_has_the_items_of_one(stream):
     assert message["content"][0]["text"] == "It is sunny." and response["usage"]["total_tokens"] == 14
 
 
-def test_promise_that_an_empty_turn_broke_is_not_reported_if_the_retry_helped():
+def test_promise_that_an_empty_round_broke_is_not_reported_if_the_retry_helped():
     for answer, entries in ((ANSWER, ["emulated:empty"]), (THOUGHT, ["unenforced:empty", "unenforced:tool_choice"])):
         ledger = Warnings()
-        first = EmptyTurn(REQUEST, ledger, None, retries=True, prefills=False, limit=9)
+        first = EmptyRoundPolicy(REQUEST, ledger, None, retries=True, prefills=False, limit=9)
         ledger.add("unenforced", "tool_choice")
-        Watched(upstream(setting(ledger=Warnings())), first).feed(THOUGHT)
+        MaybeEmptySource(upstream(setting(ledger=Warnings())), first).feed(THOUGHT)
         assert first.failed and ledger.entries() == []
-        second = EmptyTurn(REQUEST, ledger, first.failed, retries=False, prefills=False, limit=9)
-        Watched(upstream(setting(ledger=Warnings())), second).feed(answer)
+        second = EmptyRoundPolicy(REQUEST, ledger, first.failed, retries=False, prefills=False, limit=9)
+        MaybeEmptySource(upstream(setting(ledger=Warnings())), second).feed(answer)
         assert ledger.entries() == entries
 
 
@@ -284,21 +284,21 @@ def test_retry_without_reasoning_to_continue_is_the_same_request(data, limit):
 
 def test_retry_of_a_continued_message_is_the_same_request():
     begun = Request(model="m", messages=({"role": "assistant", "content": "It"},), tools=(TOOL,))
-    turn = EmptyTurn(begun, Warnings(), None, retries=True, prefills=True, limit=99)
-    Watched(upstream(setting()), turn).feed(THOUGHT)
-    assert turn.failed and turn.asking() == begun
+    policy = EmptyRoundPolicy(begun, Warnings(), None, retries=True, prefills=True, limit=99)
+    MaybeEmptySource(upstream(setting()), policy).feed(THOUGHT)
+    assert policy.failed and policy.asking() == begun
 
 
 # Chunks that come alone
 
 
-def test_empty_turn_reads_a_chunk_alone_as_among_others():
+def test_empty_round_reads_a_chunk_alone_as_among_others():
     reads = [chunk(reasoning_content=word) for word in ("So", " it", " is", " so")]
     reads += [chunk(content=text) for text in ("\n", "\n", "a", "b", "c", "d")]
     alone = []
     for known in (reads, [b"".join(reads)]):
-        turn = EmptyTurn(REQUEST, Warnings(), None, retries=True, prefills=True, limit=99)
-        source, passed = Watched(upstream(setting("native")), turn), []
+        policy = EmptyRoundPolicy(REQUEST, Warnings(), None, retries=True, prefills=True, limit=99)
+        source, passed = MaybeEmptySource(upstream(setting("native")), policy), []
         for data in known:
             read = source.single_chunk_decoder
             events = read(data) if read else None
@@ -306,13 +306,13 @@ def test_empty_turn_reads_a_chunk_alone_as_among_others():
             passed += source.feed(data) if events is None else events
         texts = ["".join(getattr(event, "text", "") for event in passed if type(event) is kind)
                  for kind in (ReasoningDelta, TextDelta)]  # fmt: skip
-        assert texts == ["So it is so", "\n\nabcd"] and turn.settled
+        assert texts == ["So it is so", "\n\nabcd"] and policy.settled
     assert sum(alone) > 2
 
 
 def test_items_that_the_gateway_adds_are_no_answer():
-    turn = EmptyTurn(REQUEST, Warnings(), FailedOutput(), retries=False, prefills=False, limit=9)
+    policy = EmptyRoundPolicy(REQUEST, Warnings(), FailedOutput(), retries=False, prefills=False, limit=9)
     item = BuiltinItem(0, Raw(b"{}"))
     source = upstream(setting())
-    assert [*turn.feed(item, source)] == [item] and not turn.settled
-    assert [*turn.feed(RefusalDelta(0, "No."), source)] and turn.settled
+    assert [*policy.feed(item, source)] == [item] and not policy.settled
+    assert [*policy.feed(RefusalDelta(0, "No."), source)] and policy.settled

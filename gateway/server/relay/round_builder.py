@@ -17,7 +17,7 @@ from gateway.formats import FORMATS
 from gateway.formats.parser import Format, ParseContext
 from gateway.formats.selection import FormatChoice
 from gateway.pipeline import empty_round
-from gateway.pipeline.empty_round import EmptyTurn
+from gateway.pipeline.empty_round import EmptyRoundPolicy
 from gateway.pipeline.tool_calls import ParserSettings
 from gateway.request import Request, ToolName
 from gateway.server.ids import id_maker, short_id
@@ -212,7 +212,7 @@ def _with_policies(
     """Return the round with the policies that its response has to meet."""
     calls = _held_calls(context, request, ledger, failed)
     policies = [one for one in (validation_filter, calls) if one]
-    empty = _empty_turn(context, request, ledger, failed)
+    empty = _empty_round_policy(context, request, ledger, failed)
     return (
         round.with_policies(policies, empty, partial(_rebuild_round, context, ledger)) if policies or empty else round
     )
@@ -234,17 +234,17 @@ def _held_calls(
     return HeldCalls(request, ledger, context.frame_bytes, failed) if retries and own else None
 
 
-def _empty_turn(
+def _empty_round_policy(
     context: RoundContext, request: Request, ledger: Warnings, failed: FailedOutput | None
-) -> EmptyTurn | None:
-    """Return the policy that repeats an empty turn, where tools are offered."""
+) -> EmptyRoundPolicy | None:
+    """Return the policy that repeats an empty round, where tools are offered."""
     if not request.tools or request.tool_choice == "none" or request.n > 1 or not request.generates:
         return None
     route = context.route
     retries = route.settings.enforce.empty == "retry" and not failed
     prefills = route.kind.continues and _parses(route)
     own = failed if failed and failed.subject == empty_round.SUBJECT else None
-    return EmptyTurn(request, ledger, own, retries=retries, prefills=prefills, limit=context.frame_bytes)
+    return EmptyRoundPolicy(request, ledger, own, retries=retries, prefills=prefills, limit=context.frame_bytes)
 
 
 def _choose_means(target: BodyTarget, failed: FailedOutput | None) -> output_enforcement.EnforcementMeans:

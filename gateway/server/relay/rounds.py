@@ -19,7 +19,7 @@ from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.builtin_tools import ToolLoop, ToolRoundSource
 from gateway.errors import BadRequest
 from gateway.formats.selection import FormatChoice
-from gateway.pipeline.empty_round import EmptyTurn, Watched
+from gateway.pipeline.empty_round import EmptyRoundPolicy, MaybeEmptySource
 from gateway.pipeline.fan_out import FanOut
 from gateway.pipeline.pipeline import RoundSource
 from gateway.pipeline.tool_calls import ParserSettings
@@ -138,7 +138,7 @@ class UpstreamRound(Struct, frozen=True):
     def with_policies(
         self,
         policies: "Sequence[FilterPolicy]",
-        empty: EmptyTurn | None,
+        empty: EmptyRoundPolicy | None,
         rebuild: "Callable[[Request, FailedOutput], UpstreamRound]",
     ) -> "EnforcedRound":
         """Return the round with policies that its response has to meet.
@@ -195,13 +195,13 @@ class EnforcedRound(UpstreamRound, frozen=True):
     """
 
     _policies: Sequence[FilterPolicy]
-    _empty: EmptyTurn | None
+    _empty: EmptyRoundPolicy | None
     _rebuild: Callable[[Request, FailedOutput], UpstreamRound]
 
     def open(self) -> RoundSource:
-        """Return the source, watched for an empty turn."""
+        """Return the source, which holds back a round that may be empty."""
         source = super().open()
-        return Watched(source, self._empty) if self._empty and isinstance(source, UpstreamReader) else source
+        return MaybeEmptySource(source, self._empty) if self._empty and isinstance(source, UpstreamReader) else source
 
     def follow_up(self) -> UpstreamRound | None:
         """Return another attempt for the first policy that failed."""
