@@ -98,7 +98,7 @@ class EmptyRoundPolicy:
             self._settle()
         return self._released(event)
 
-    def asking(self) -> Request:
+    def retry_request(self) -> Request:
         """Return the request for the retry."""
         thought = "".join(self._thoughts)
         if not (thought and self._prefills and self._room >= 0) or self._request.messages[-1]["role"] == "assistant":

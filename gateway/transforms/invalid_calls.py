@@ -61,7 +61,7 @@ class HeldCalls:
         """Return no events: a Finish or a Failure has released them."""
         return ()
 
-    def asking(self) -> Request:
+    def retry_request(self) -> Request:
         """Return the request for the retry: the same one."""
         return self._request
 

@@ -152,7 +152,7 @@ class OutputValidationFilter:
         """Return no events: a Finish or a Failure has released them."""
         return ()
 
-    def asking(self) -> Request:
+    def retry_request(self) -> Request:
         """Return the request for the next attempt, with a message about the first broken demand.
 
         A forced call comes before a format, as a response is one or the other.

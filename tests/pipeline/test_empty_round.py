@@ -51,7 +51,7 @@ class Rounds:
     def _next_request(self):
         self._before = self._empty.failed
         if self._before:
-            self.requests.append(self._empty.asking())
+            self.requests.append(self._empty.retry_request())
         return self._before and self.requests[-1]
 
     def run(self, *rounds):
@@ -286,7 +286,7 @@ def test_retry_of_a_continued_message_is_the_same_request():
     begun = Request(model="m", messages=({"role": "assistant", "content": "It"},), tools=(TOOL,))
     policy = EmptyRoundPolicy(begun, Warnings(), None, retries=True, prefills=True, limit=99)
     MaybeEmptySource(upstream(setting()), policy).feed(THOUGHT)
-    assert policy.failed and policy.asking() == begun
+    assert policy.failed and policy.retry_request() == begun
 
 
 # Chunks that come alone

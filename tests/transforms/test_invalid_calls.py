@@ -50,7 +50,7 @@ class Attempts:
             if isinstance(event, ToolCallEnd) and not event.complete and END in events:
                 self.ledger.add("invalid", SUBJECT)
             passed += filter.feed(event)
-        assert [*filter.close()] == [] and filter.asking() == REQUEST
+        assert [*filter.close()] == [] and filter.retry_request() == REQUEST
         self.before = filter.failed
         return passed
 

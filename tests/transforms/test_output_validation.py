@@ -167,7 +167,7 @@ def both_attempts(terms, first, second, **fields):
     promise, ledger = promise_with(terms, **fields)
     passed = events_after(promise, first)
     assert promise.failed
-    again = promise.asking()
+    again = promise.retry_request()
     later = output_validation(again, lambda: terms, ledger, promise.failed)
     return passed + events_after(later, second), again.messages[1:], ledger.entries()
 

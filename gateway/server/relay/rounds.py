@@ -175,12 +175,12 @@ class UpstreamRound(Struct, frozen=True):
 class Policy(Protocol):
     """A demand on a response.
 
-    failed: the output of this attempt, if it broke the demand; asking: makes the request of another attempt.
+    failed: the output of this attempt, if it broke the demand.
     """
 
     failed: FailedOutput | None
 
-    def asking(self) -> Request:
+    def retry_request(self) -> Request:
         """Return the request of another attempt."""
 
 
@@ -206,7 +206,7 @@ class EnforcedRound(UpstreamRound, frozen=True):
     def follow_up(self) -> UpstreamRound | None:
         """Return another attempt for the first policy that failed."""
         policies: Sequence[Policy] = [*self._policies, self._empty] if self._empty else self._policies
-        return next((self._rebuild(one.asking(), one.failed) for one in policies if one.failed), None)
+        return next((self._rebuild(one.retry_request(), one.failed) for one in policies if one.failed), None)
 
 
 class ResponseRounds:
