@@ -137,7 +137,7 @@ class OutputValidationFilter:
             return ()
         match event:
             case TextDelta() | ReasoningDelta():
-                self._hear(event)
+                self._collect(event)
             case ToolCallStart() if not self._is_demanded(event):
                 pass
             case ToolCallStart() | RefusalDelta():
@@ -163,7 +163,7 @@ class OutputValidationFilter:
         fields: Message = {"role": "user", "content": self.failed.broken[0].words}
         return replace(self._request, messages=(*self._request.messages, *items, fields))
 
-    def _hear(self, event: TextDelta | ReasoningDelta) -> None:
+    def _collect(self, event: TextDelta | ReasoningDelta) -> None:
         self._room -= len(event.text)
         if self._room >= 0:
             pieces = self._texts if isinstance(event, TextDelta) else self._thoughts
@@ -189,7 +189,7 @@ class OutputValidationFilter:
     def _finish(self, event: Finish) -> Iterable[Event]:
         if text := self._text_in_reasoning(event):
             self._ledger.add("repaired", "content")
-            self._hear(text)
+            self._collect(text)
             return (*self._passed(text), *self._finish(event))
         broken = self._broken(event)
         if broken and self._held is not None:
