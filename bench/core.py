@@ -102,7 +102,7 @@ def begun_pipeline(
     else:
         turn = Pipeline(request, opened, encoder)
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     return turn
 
 

@@ -45,9 +45,9 @@ class PausingToolLoop(ToolLoop):
                 call.result = _with_code(BuiltinToolResult(call.start.id, _NO_MORE, {"status": "failed"}, MAX_USES))
         return super().feed(event)
 
-    def answered(self, results: Iterable[BuiltinToolResult]) -> list[Event]:
+    def add_results(self, results: Iterable[BuiltinToolResult]) -> list[Event]:
         """Return the events for the client after results of tools."""
-        return super().answered(map(_with_code, results))
+        return super().add_results(map(_with_code, results))
 
     def _call(self, start: ToolCallStart) -> ClientToolCall:
         call = super()._call(start)

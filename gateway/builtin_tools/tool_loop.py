@@ -297,7 +297,7 @@ class ToolLoop:
 
     # A round of tools
 
-    def answered(self, results: Iterable[BuiltinToolResult]) -> list[Event]:
+    def add_results(self, results: Iterable[BuiltinToolResult]) -> list[Event]:
         """Return the events for the client after results of tools."""
         found = {result.id: result for result in results}
         for call in self._round.running:
@@ -363,12 +363,12 @@ class ToolRoundSource:
     def __init__(self, loop: ToolLoop) -> None:
         self._loop = loop
 
-    def answered(self, content_type: str) -> None:
+    def set_content_type(self, content_type: str) -> None:
         """Accept any content type: the results have only one."""
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events for the client after these results."""
-        return self._loop.answered(_decode(data)) if data else []
+        return self._loop.add_results(_decode(data)) if data else []
 
     def close(self) -> list[Event]:
         """Return no events; the tools have ended."""

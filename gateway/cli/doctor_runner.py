@@ -113,7 +113,7 @@ class ModelExaminer:
         kind = KINDS[self._settings.kind]
         request, body = build_probe_body(probe, model, kind, special, ledger)
         reader = ProbeResponseReader(probe, request, kind)
-        call, seconds = HttpUpstreamCall(self._backend, body, reader.answered), self._seconds()
+        call, seconds = HttpUpstreamCall(self._backend, body, reader.set_content_type), self._seconds()
         try:
             async with asyncio.timeout(seconds):
                 await self._read_response(call, reader, begun)

@@ -107,9 +107,9 @@ class ProbeResponseReader:
         failed = bool(self._events) and type(self._events[-1]) is Failure
         return failed or (self._probe.is_abandoned and self._begun is not None)
 
-    def answered(self, content_type: str) -> None:
+    def set_content_type(self, content_type: str) -> None:
         """Note the content type of a response without an error."""
-        self._upstream.answered(content_type)
+        self._upstream.set_content_type(content_type)
 
     def feed(self, data: bytes, seconds: float) -> None:
         """Read data.  seconds: the time since the request."""

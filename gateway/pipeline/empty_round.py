@@ -163,7 +163,7 @@ class MaybeEmptySource:
 
     def __init__(self, source: CallCountingSource, policy: EmptyRoundPolicy) -> None:
         self._source, self._policy = source, policy
-        self.answered = source.answered
+        self.set_content_type = source.set_content_type
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the data that the client may have now."""

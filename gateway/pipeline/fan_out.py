@@ -31,9 +31,9 @@ class FanOut:
         self._ended: list[Event] = []  # events of ended members that are not passed on yet
         self.current = 0
 
-    def answered(self, content_type: str) -> None:
+    def set_content_type(self, content_type: str) -> None:
         """Pass on the content type of the current member's response."""
-        self._members[self.current].answered(content_type)
+        self._members[self.current].set_content_type(content_type)
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the current member's data, after those of ended members."""

@@ -83,7 +83,7 @@ class ResponseEncoder(Protocol):
 class RoundSource(Protocol):
     """Source of a round's events: an UpstreamReader, a FanOut, or the tools that run at the gateway."""
 
-    def answered(self, content_type: str) -> None:
+    def set_content_type(self, content_type: str) -> None:
         """Take the content type of the upstream's response, before its first data."""
 
     def feed(self, data: bytes) -> list[Event]:
@@ -111,8 +111,8 @@ class RoundSource(Protocol):
 class Pipeline:
     """Run the rounds of one response.
 
-    Order of calls: start, then per round answered, any number of feed, and close or fail.  After a StoreResponse
-    end_after_storing follows.
+    Order of calls: start, then per round set_content_type, any number of feed, and close or fail.  After a
+    StoreResponse, end_after_storing follows.
 
     open_round: returns the source of a new round.
     next_request: called once after each round that ended well; returns the next round's request, None after the last.
@@ -167,9 +167,9 @@ class Pipeline:
     def _round_usage(self) -> Usage:
         return self._counted or self._upstream.usage
 
-    def answered(self, content_type: str) -> None:
+    def set_content_type(self, content_type: str) -> None:
         """Take the content type of the upstream's response."""
-        self._upstream.answered(content_type)
+        self._upstream.set_content_type(content_type)
 
     def begin_response(self) -> bytes:
         """Return the bytes before the first content, at the first call only."""

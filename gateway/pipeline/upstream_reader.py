@@ -29,7 +29,7 @@ _STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, 
 class UpstreamReader:
     """Read one round.
 
-    Order of calls: answered, any number of feed, then close (the body ended) or fail (it broke off).
+    Order of calls: set_content_type, any number of feed, then close (the body ended) or fail (it broke off).
 
     prompt_size: returns the characters of the prompt; called only if the backend does not count tokens.
     limit: bytes of one event, or of a whole body.
@@ -51,7 +51,7 @@ class UpstreamReader:
         self._setting = setting
         self._plain = not filters and not setting.format  # text passes unparsed and unfiltered
 
-    def answered(self, content_type: str) -> None:
+    def set_content_type(self, content_type: str) -> None:
         """Choose the framing by the Content-Type.
 
         Anything else is one whole JSON text, unless it begins like a stream.

@@ -179,7 +179,7 @@ def events_and_warnings(pieces, format="native", whole=False, broken=None, limit
     context = ParseContext({"weather": CITY, "clock": {}})
     setting = ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
     up = UpstreamReader(OllamaDecoder(ledger), setting, lambda: 40, limit=limit)
-    up.answered("application/json; charset=utf-8" if whole else "application/x-ndjson")
+    up.set_content_type("application/json; charset=utf-8" if whole else "application/x-ndjson")
     event_list = [event for piece in pieces for event in up.feed(piece)]
     return merge([*event_list, *(up.fail(broken) if broken else up.close())]), ledger.entries()
 

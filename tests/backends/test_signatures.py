@@ -299,7 +299,7 @@ def client_bytes(frames, ledger=None, **fields):
     encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, ledger, str)
     turn = Pipeline(question.request, lambda _: upstream(setting("native", ledger=ledger)), encoder)
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     return b"".join(map(turn.feed, frames)) + b"".join(one.data for one in turn.close() if isinstance(one, SendBytes))
 
 

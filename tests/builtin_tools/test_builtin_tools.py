@@ -117,7 +117,7 @@ class PureSite:
         return self.sent
 
     def _model(self):
-        self.turn.answered("text/event-stream")
+        self.turn.set_content_type("text/event-stream")
         for piece in self._pieces(next(self._rounds)):
             self.sent += self.turn.feed(piece)
         return self._take(self.turn.close())
@@ -188,15 +188,15 @@ def test_hosted_calls_are_sent_in_order_whichever_ends_first(order):
 def test_hosted_call_item_ends_as_soon_as_it_can():
     site = PureSite(chunks_with_calls(FIND, DROP), HELLO)
     site.turn.start()
-    site.turn.answered("text/event-stream")
+    site.turn.set_content_type("text/event-stream")
     site.turn.feed(chunks_with_calls(FIND, DROP))
     site.turn.close()
     assert [run.id for run in site.loop.pending_runs] == ["c0", "c1"]
-    (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
+    (ended, begun) = (site.loop.add_results([]), site.loop.feed(Usage(0, 0)))
     assert ended == [] and len(begun) == 1
-    events = site.loop.answered([BuiltinToolResult("c0", "x", {"output": "x"})])
+    events = site.loop.add_results([BuiltinToolResult("c0", "x", {"output": "x"})])
     assert isinstance(events[0], BuiltinItemEnd) and len(events) == 4  # and all of the next item except its end
-    assert isinstance(site.loop.answered([BuiltinToolResult("c1", "y", {"output": "y"})])[-1], BuiltinItemEnd)
+    assert isinstance(site.loop.add_results([BuiltinToolResult("c1", "y", {"output": "y"})])[-1], BuiltinItemEnd)
 
 
 def test_client_tool_calls_are_passed_beside_hosted_calls():
@@ -273,7 +273,7 @@ def test_hosted_calls_of_a_round_that_was_cut_are_not_run():
 def test_hosted_calls_of_a_round_that_broke_are_sent_as_far_as_they_came():
     site = PureSite()
     site.turn.start()
-    site.turn.answered("text/event-stream")
+    site.turn.set_content_type("text/event-stream")
     frames = chunks_with_calls(FIND, THEIRS)
     site.sent += site.turn.feed(frames[: frames.index(b'data: {"choices": [{"index": 0, "delta": {}')])
     site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
@@ -287,7 +287,7 @@ def test_hosted_calls_of_a_round_that_broke_are_sent_as_far_as_they_came():
 def test_hosted_call_that_broke_off_is_incomplete():
     site = PureSite()
     site.turn.start()
-    site.turn.answered("text/event-stream")
+    site.turn.set_content_type("text/event-stream")
     site.sent += site.turn.feed(chunk(tool_calls=[call(0, "c0", "crm__find", '{"q":')]))
     site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
     site._take(site.turn.end_after_storing(stored=True))

@@ -134,7 +134,7 @@ def test_hosted_item_has_the_fields_of_its_provider():
     assert isinstance(begun[0], BuiltinItemStart) and b'"web_search_call"' in bytes(begun[0].item)
     loop.feed(ToolCallEnd(0, 0))
     loop.feed(Finish(0, "tool_calls"))
-    (end,) = loop.answered([BuiltinToolResult("c", "x", {"action": 1})])
+    (end,) = loop.add_results([BuiltinToolResult("c", "x", {"action": 1})])
     assert isinstance(end, BuiltinItemEnd) and bytes(end.item) == b'{"action":1}'
 
 

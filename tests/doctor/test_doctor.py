@@ -111,7 +111,7 @@ def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"
     probe = PROBE_REQUESTS[question]
     request, _ = build_probe_body(probe, "m", KINDS[kind], special=False, ledger=Warnings())
     listener = ProbeResponseReader(probe, request, KINDS[kind])
-    listener.answered(type)
+    listener.set_content_type(type)
     for seconds, piece in enumerate(pieces, 1):
         listener.feed(piece, float(seconds))
         if listener.done:

@@ -101,7 +101,7 @@ def _outcome(given, pieces, content_type, dialect):
     decoder, settings = DIALECTS[dialect].decoder(request, ledger), setting(format, ledger=ledger, limit=limit)
     turn = Pipeline(request, lambda _: UpstreamReader(decoder, settings, lambda: 40, (), limit), encoder)
     turn.start()
-    turn.answered(content_type)
+    turn.set_content_type(content_type)
     got = [turn.feed(piece) for piece in pieces]
     stored = _end(turn, turn.close(), got)
     return merge(encoder.events), sorted(ledger.entries()), turn.problem, stored, b"".join(got)

@@ -60,7 +60,7 @@ class Rounds:
         actions, sent = [], b""
         for pieces in rounds:
             assert not actions or isinstance(actions[-1], StartCall)
-            self.turn.answered("text/event-stream")
+            self.turn.set_content_type("text/event-stream")
             *first, last = pieces
             sent += b"".join(map(self.turn.feed, first))
             if isinstance(last, bytes):

@@ -317,7 +317,7 @@ def test_number_that_no_double_can_be_is_sent_as_one_that_is(number):
 def test_member_of_several_lines_is_sent_in_one(end):
     body = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"x":{"y":%b[1,%b2]}}' % (end, end)
     up = upstream(setting())
-    up.answered("application/json")
+    up.set_content_type("application/json")
     (extra,) = [event for event in [*up.feed(body), *up.close()] if isinstance(event, ExtraField)]
     assert json.loads(bytes(extra.json)) == {"y": [1, 2]} and len(bytes(extra.json).splitlines()) == 1
 

@@ -29,7 +29,7 @@ CUSTOM = {"type": "custom", "custom": {"name": "patch", "description": "Edits.",
 def client_bytes(pieces, question=None, **options):
     turn = make_turn(question, **options)
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     sent = b"".join(map(turn.feed, pieces))
     return sent + b"".join(action.data for action in turn.close() if isinstance(action, SendBytes))
 
@@ -341,7 +341,7 @@ def test_chunk_fed_alone_is_encoded_as_among_others(reads, question, format, lim
     for pieces in (reads, singly(b"".join(reads))):
         turn = make_turn(question, format=format, limit=limit)
         turn.start()
-        turn.answered("text/event-stream")
+        turn.set_content_type("text/event-stream")
         sent = b"".join(map(turn.feed, pieces))
         ended = b"".join(action.data for action in turn.close() if isinstance(action, SendBytes))
         outcomes.append((sent + ended, turn.problem, turn.begun, turn.usage))
@@ -352,7 +352,7 @@ def test_failure_ends_the_events_of_its_chunk():
     two = [{"index": 0, "delta": {}, "finish_reason": "error"}, {"index": 1, "delta": {"content": "late"}}]
     turn = make_turn(chat_params(n=2), format="native")
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     assert b"late" not in turn.feed(sse({"choices": two})) and turn.problem
 
 
@@ -578,7 +578,7 @@ def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usag
 def test_members_that_change_before_the_content_do_not_pile_up():
     turn = make_turn(chat_params(), format="native")
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     for number in range(100):
         assert turn.feed(sse({"choices": [], "odd": number})) == b""
         assert len(turn._early) <= 1
@@ -592,7 +592,7 @@ AUDIO = [{"id": "audio_1", "data": "AAAA"}, {"data": "BBBB"}, {"data": "CCCC"}]
 def test_deltas_of_a_member_without_text_are_sent_as_they_come():
     turn = make_turn(chat_params(), format="native")
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     first, *later = (turn.feed(chunk(audio=audio)) for audio in AUDIO)
     assert first == b"" and turn.begun
     sent = [choice["delta"]["audio"] for data in later for choice in payloads(data)[-1]["choices"]]
@@ -605,11 +605,11 @@ def test_deltas_of_a_member_without_text_are_sent_as_they_come():
 def test_member_of_a_choice_that_failed_without_content_does_not_reach_the_client():
     turn = make_turn(chat_params(), format="native")
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     assert turn.feed(chunk(audio=AUDIO[0])) == b""
     assert isinstance(turn.fail(Problem(502, "broke"))[-1], RoundFailed)
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     assert "audio" not in turn.feed(chunk(content="Hi")).decode()
 
 
@@ -617,7 +617,7 @@ def test_member_of_a_choice_that_failed_without_content_does_not_reach_the_clien
 def test_round_that_failed_after_two_deltas_of_a_member_is_not_repeated(stream):
     turn = make_turn(chat_params(stream=stream), format="native")
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     for audio in AUDIO[:2]:
         turn.feed(chunk(audio=audio))
     assert turn.fail(Problem(502, "broke"))[-1] == EndResponse()

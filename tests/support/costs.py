@@ -74,7 +74,7 @@ def chunk_cost(new, format, before, data):
     """Return the cost of one chunk like those before it."""
     turn = new(format)
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     for piece in (*before, *[data] * WARM):
         turn.feed(piece)
     with Calls() as calls:

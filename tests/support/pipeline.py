@@ -100,7 +100,7 @@ def upstream(settings=None, *, filters=(), n=1, wanted=frozenset(), content_type
     """Return a reader of an upstream's response."""
     settings = settings or setting()
     up = UpstreamReader(ChatDecoder(settings.ledger, n, wanted), settings, lambda: 40, filters, limit)
-    up.answered(content_type)
+    up.set_content_type(content_type)
     return up
 
 

@@ -169,7 +169,7 @@ def _decoded(name, question, encoder_of, pieces=None, broken=None, format=None):
     encoder.encode = record_events
     turn = Pipeline(*_round(name, question.request, ledger, format), encoder)
     turn.start()
-    turn.answered(exchange.content_type)
+    turn.set_content_type(exchange.content_type)
     data = b"".join(turn.feed(piece) for piece in (pieces if pieces is not None else [exchange.body]))
     actions = turn.fail(BROKEN) if (exchange.broken if broken is None else broken) else turn.close()
     if any(isinstance(action, StoreResponse) for action in actions):

@@ -244,7 +244,7 @@ def _sent(body, n, way, ledger, random):
         encoder = new_encoder(way.stream, ledger=ledger, stored=True)
     turn = Pipeline(question.request, lambda _: UpstreamReader(decoder, settings, lambda: 40), encoder)
     turn.start()
-    turn.answered(_TYPES[way.wire])
+    turn.set_content_type(_TYPES[way.wire])
     sent = [turn.begin_response(), *map(turn.feed, _cut(random, body))]
     return b"".join([*sent, *_ended(turn, turn.close())])
 

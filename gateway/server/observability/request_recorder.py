@@ -102,7 +102,7 @@ class CallRecorder:
         """Note that the call leaves the queue of the backend."""
         self._sent = self.request_recorder.now()
 
-    def answered(self, content_type: str, since_connected: float | None) -> None:
+    def record_headers(self, content_type: str, since_connected: float | None) -> None:
         """Record the content type of the response.  since_connected: seconds since its new connection."""
         now = self.request_recorder.now()
         entry = UpstreamHeadersEntry(now, self.call, content_type, self._sent, _before(now, since_connected))
@@ -143,7 +143,7 @@ class _RecordedSource:
 
     def __init__(self, source: RoundSource, recorder: RequestRecorder) -> None:
         self._source, self._recorder = source, recorder
-        self.answered = source.answered
+        self.set_content_type = source.set_content_type
 
     def feed(self, data: bytes) -> list[Event]:
         now = self._recorder.now()

@@ -119,7 +119,9 @@ class Attempts:
         if self._rounds.tool_loop and self._rounds.tool_loop.running:
             return ToolRoundCall(partial(self._run_tools, self._rounds.tool_loop))
         round, seconds = self._rounds.current, self._targets.served.settings.hedge_seconds
-        call = round.make_call(self._rounds.source, self._pipeline.answered, self._targets.identity, self.record)
+        call = round.make_call(
+            self._rounds.source, self._pipeline.set_content_type, self._targets.identity, self.record
+        )
         hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
         return HedgedCall(call, seconds, self._hedge) if hedged else call
 
@@ -183,7 +185,7 @@ class Attempts:
             self._ledger.rollback(self._savepoint)
             await self._build_next_round(target.route)
             self._pipeline.start()
-            self._pipeline.answered(*types)
+            self._pipeline.set_content_type(*types)
 
         try:
             round = await self._build_round(target.route, Warnings())

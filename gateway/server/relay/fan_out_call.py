@@ -20,10 +20,10 @@ class FanOutCall:
     """
 
     def __init__(
-        self, make_call: CallFactory, bodies: Iterable[bytes], answered: Callable[[str], None], fan: FanOut
+        self, make_call: CallFactory, bodies: Iterable[bytes], set_content_type: Callable[[str], None], fan: FanOut
     ) -> None:
         self._make_call, self._bodies = make_call, enumerate(bodies)
-        self._answered, self._fan = answered, fan
+        self._set_content_type, self._fan = set_content_type, fan
         self._clock = asyncio.get_running_loop().time
         self._waits: dict[asyncio.Future[bool], tuple[int, HttpUpstreamCall]] = {}
         self._data: bytes | None = None  # read, and not taken yet
@@ -96,12 +96,12 @@ class FanOutCall:
         """Start the next call, if there is one."""
         for choice, body in self._bodies:
 
-            def answered(content_type: str, choice: int = choice) -> None:
+            def set_content_type(content_type: str, choice: int = choice) -> None:
                 """Pass on the content type, for the choice of this call."""
                 self._fan.current = choice
-                self._answered(content_type)
+                self._set_content_type(content_type)
 
-            self._start_waiting(choice, self._make_call(body, answered))
+            self._start_waiting(choice, self._make_call(body, set_content_type))
             return
 
     def _start_waiting(self, choice: int, call: HttpUpstreamCall) -> None:

@@ -71,7 +71,9 @@ class PassThroughRelay:
         endpoint, record = self._choose(route), self._record
         request = await self._body.request(endpoint, route.upstream_model)
         request = replace(request, headers={**request.headers, **accept_header(self._http)})
-        with closing(PassedCall(route.backend, request, self._answered, self._targets.identity, record)) as call:
+        with closing(
+            PassedCall(route.backend, request, self._set_content_type, self._targets.identity, record)
+        ) as call:
             await call.upload()
             with CancelOnDisconnect(self._http.scope, self._http.receive):
                 await call.ready()
@@ -90,7 +92,7 @@ class PassThroughRelay:
             record.trace.model = route.upstream_model
         return endpoint
 
-    def _answered(self, content_type: str) -> None:
+    def _set_content_type(self, content_type: str) -> None:
         self._type = content_type
 
     async def _begin(self, call: PassedCall, route: BackendRoute, send: Send) -> None:

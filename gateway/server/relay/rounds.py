@@ -87,23 +87,23 @@ class UpstreamRound(Struct, frozen=True):
     def make_call(
         self,
         source: RoundSource | None,
-        answered: Callable[[str], None],
+        set_content_type: Callable[[str], None],
         identity: QueueIdentity,
         record: RequestRecord,
     ) -> UpstreamCall:
         """Call the backend.
 
-        source: the open source of the round; answered: called with the content type of the response.
+        source: the open source of the round; set_content_type: called with the content type of the response.
         """
         backend, path = self.route.backend, self._dialect.path
         if isinstance(source, FanOut):
             return FanOutCall(
                 partial(HttpUpstreamCall, backend, path=path, identity=identity, record=record),
                 self.bodies,
-                answered,
+                set_content_type,
                 source,
             )
-        call = HttpUpstreamCall(backend, self.bodies[0], answered, path, identity, record)
+        call = HttpUpstreamCall(backend, self.bodies[0], set_content_type, path, identity, record)
         if self.request.sent:
             call.headers = self.client_headers
         return call

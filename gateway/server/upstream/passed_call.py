@@ -37,11 +37,11 @@ class PassedCall(HttpUpstreamCall):
         self,
         backend: Backend,
         request: PassedRequest,
-        answered: Callable[[str], None],
+        set_content_type: Callable[[str], None],
         identity: QueueIdentity,
         record: RequestRecord,
     ) -> None:
-        super().__init__(backend, request.recorded, answered, request.path, identity, record)
+        super().__init__(backend, request.recorded, set_content_type, request.path, identity, record)
         self._request, self.headers = request, request.headers
 
     async def upload(self) -> None:

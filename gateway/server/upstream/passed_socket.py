@@ -85,7 +85,7 @@ class PassedSocket(HttpUpstreamCall):
         if self._trace_step:
             self._trace_step.status = 101
         if self._recorder:
-            self._recorder.answered("", None)
+            self._recorder.record_headers("", None)
         return self._socket.subprotocol
 
     async def _opened(self, subprotocols: Sequence[str]) -> ClientConnection:

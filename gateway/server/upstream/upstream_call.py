@@ -59,7 +59,7 @@ class UpstreamCall(Protocol):
 class HttpUpstreamCall:
     """An upstream call over HTTP; the code that creates it has to close it.
 
-    answered: called with the content type of a good response, before its first byte.
+    set_content_type: called with the content type of a good response, before its first byte.
     path: "" for the chat path of the backend; identity: the tenant in its queue; record: the record of the request.
     headers: those of the client that the backend gets; set before the first `ready`.
     """
@@ -70,12 +70,12 @@ class HttpUpstreamCall:
         self,
         backend: Backend,
         body: bytes,
-        answered: Callable[[str], None],
+        set_content_type: Callable[[str], None],
         path: str = "",
         identity: QueueIdentity = _NOBODY,
         record: RequestRecord | None = None,
     ) -> None:
-        self._backend, self._timeouts, self._answered = backend, backend.timeouts, answered
+        self._backend, self._timeouts, self._set_content_type = backend, backend.timeouts, set_content_type
         self._slot = Slot(backend.limiter, identity)
         self._response: UpstreamResponse | None = None  # only a good one
         self._start_deadlines()
@@ -199,8 +199,8 @@ class HttpUpstreamCall:
             self._record.ledger.add("repaired", "connection")
         self._response, type = response, response.content_type
         if self._recorder:
-            self._recorder.answered(type, self._since_connected(response))
-        self._answered(type)
+            self._recorder.record_headers(type, self._since_connected(response))
+        self._set_content_type(type)
         return response.is_readable
 
     def _since_connected(self, response: UpstreamResponse) -> float | None:

@@ -63,7 +63,7 @@ def reader(*, native=False, ledger=None):
 def read(*pieces, content_type="text/event-stream", **options):
     """Return the events of a body that arrives in these pieces."""
     upstream = reader(**options)
-    upstream.answered(content_type)
+    upstream.set_content_type(content_type)
     events = [made for piece in pieces for made in upstream.feed(piece)]
     return events + upstream.close()
 

@@ -255,7 +255,7 @@ def fan(n):
     setting = ParserSettings(None, ParseContext({}), str, ledger)
     members = [UpstreamReader(ChatDecoder(ledger, 1, {"prompt_token_ids"}), setting, lambda: 4) for _ in range(n)]
     for member in members:
-        member.answered("text/event-stream")
+        member.set_content_type("text/event-stream")
     return FanOut(members)
 
 

@@ -255,7 +255,7 @@ async def pumping(call, outlet, recorder=None, settings=None, **options):
     """Yield an exchange that has begun and the task that waits for its next chunk."""
     turn = make_turn(format="native", recorder=recorder, **options)
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
 
     async def kept(_):
         return True
@@ -288,7 +288,7 @@ async def test_relay_begins_the_response_when_its_grace_ends_with_data_that_says
     call, settings = ScriptedCall(chunk(role="assistant")), StreamSettings(grace_seconds=0)
     turn = make_turn(encoder=encoder_of())
     turn.start()
-    turn.answered("text/event-stream")
+    turn.set_content_type("text/event-stream")
     first = await open_relay(turn, Attempts(call), settings, lambda _: None).until_first_content()
     assert first.startswith(b"event: message_start\n")
 
