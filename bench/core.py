@@ -59,14 +59,14 @@ def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
     params = responses.ResponseParams(
         request=_PARAMS.request, echo={"background": False, "instructions": "", "tools": []}
     )
-    edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
-    return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), params, ledger, edge)
+    inputs = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
+    return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), params, ledger, inputs)
 
 
 def _messages_encoder(ledger: Warnings) -> ResponseEncoder:
-    edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
+    inputs = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
     params = messages.MessageParams(request=_PARAMS.request)
-    return messages.message_encoder(messages.MessageHead("msg_1", "mock"), params, ledger, edge)
+    return messages.message_encoder(messages.MessageHead("msg_1", "mock"), params, ledger, inputs)
 
 
 def _encode(new: Callable[[Warnings], ResponseEncoder]) -> Callable[[Event], bytes]:

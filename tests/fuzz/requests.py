@@ -92,8 +92,8 @@ def check_response(given):
     draft = responses.draft_response(decode_body(given.content, _COUNTS), settings)
     before = given.choose(2, ((), tuple(_KNOWN_ITEMS.values())))
     params = responses.parse_response(draft, responses.InputContext(before, _KNOWN_ITEMS), settings, ledger)
-    head, edge = responses.ResponseHead("resp_1", 1, "m"), responses.EncoderInputs(_id, lambda: 1, str, str)
-    responses.response_encoder(head, params, ledger, edge).start()
+    head, inputs = responses.ResponseHead("resp_1", 1, "m"), responses.EncoderInputs(_id, lambda: 1, str, str)
+    responses.response_encoder(head, params, ledger, inputs).start()
     queued, events = responses.created_events(head, params)
     assert is_json(fast.encode(queued)) and all(map(is_json, reference(events)))
     _put(params.request, given, ledger)
@@ -106,8 +106,8 @@ def check_message(given):
     settings, ledger = given.choose(3, _SETTINGS), Warnings()
     parse = given.choose(2, (messages.parse_message, messages.parse_token_count))
     params = parse(decode_body(given.content, _COUNTS), settings, ledger)
-    edge = responses.EncoderInputs(_id, lambda: 1, str, str)
-    messages.message_encoder(messages.MessageHead("msg_1", "m"), params, ledger, edge).start()
+    inputs = responses.EncoderInputs(_id, lambda: 1, str, str)
+    messages.message_encoder(messages.MessageHead("msg_1", "m"), params, ledger, inputs).start()
     _put(params.request, given, ledger)
 
 

@@ -109,9 +109,9 @@ def encoder_of(stream=True, *, ledger=None, generates=True, head=None, stops=(),
     numbers = count(1)
     request = Request(model="m", messages=(), stream=stream, generates=generates)
     params = messages.MessageParams(request=request, stop_sequences=frozenset(stops), shows_thinking=shown)
-    edge = EncoderInputs(lambda prefix: f"{prefix}{next(numbers)}", lambda: 0, seal, lambda: "")
+    inputs = EncoderInputs(lambda prefix: f"{prefix}{next(numbers)}", lambda: 0, seal, lambda: "")
     heading = messages.MessageHead("msg_1", "m", "req_1", **(head or {}))
-    return messages.message_encoder(heading, params, Warnings() if ledger is None else ledger, edge)
+    return messages.message_encoder(heading, params, Warnings() if ledger is None else ledger, inputs)
 
 
 def encoded(events, stream=True, **options):

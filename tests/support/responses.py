@@ -61,9 +61,9 @@ def new_encoder(
 
     request = Request(model="m", messages=(), stream=stream, generates=generates)
     question = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background, **fields)
-    edge = EncoderInputs(new_id, lambda: 1790000002, seal, lambda: "xx")
+    inputs = EncoderInputs(new_id, lambda: 1790000002, seal, lambda: "xx")
     return response_encoder(
-        ResponseHead("resp_1", 1790000000, "m", operator, events_sent), question, ledger or Warnings(), edge
+        ResponseHead("resp_1", 1790000000, "m", operator, events_sent), question, ledger or Warnings(), inputs
     )
 
 

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def message_encoder(
-    head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs
+    head: MessageHead, params: MessageParams, ledger: Warnings, inputs: EncoderInputs
 ) -> MessageStreamEncoder | MessageBodyEncoder:
     """Return the encoder of a stream or of a whole message."""
-    return (MessageStreamEncoder if params.request.stream else MessageBodyEncoder)(head, params, ledger, edge)
+    return (MessageStreamEncoder if params.request.stream else MessageBodyEncoder)(head, params, ledger, inputs)

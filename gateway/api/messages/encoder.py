@@ -32,12 +32,11 @@ from gateway.api.messages.output_blocks import (
     use_start,
 )
 from gateway.api.messages.params import MessageHead, MessageParams
-from gateway.api.messages.thinking import sealable
+from gateway.api.messages.thinking import seal_thinking, sealable
 from gateway.api.responses.objects import url_citation
 from gateway.api.responses.params import EncoderInputs
 from gateway.api.whole_encoder import WholeEncoder
 from gateway.events import Event
-from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
 
 _ARGUMENTS = "tool_calls.function.arguments"
@@ -54,9 +53,14 @@ class MessageBuilder:
     """
 
     def __init__(
-        self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs, events: BlockEventWriter
+        self,
+        head: MessageHead,
+        params: MessageParams,
+        ledger: Warnings,
+        inputs: EncoderInputs,
+        events: BlockEventWriter,
     ) -> None:
-        self._head, self._params, self._ledger, self._edge, self._events = head, params, ledger, edge, events
+        self._head, self._params, self._ledger, self._inputs, self._events = head, params, ledger, inputs, events
         self._shows_thinking = params.shows_thinking and not head.hidden
         self._content: list[JsonObject] = []  # blocks that have ended
         self._open: OutputBlock | None = None
@@ -197,7 +201,7 @@ class MessageBuilder:
             self._write_block({"type": _REDACTED, "data": sealed or signed["data"], **self._take_members()})
 
     def _seal_redacted(self, signed: JsonObject) -> str:
-        return self._edge.seal(sealable("", [signed], self._head.model, shown=False))
+        return self._inputs.seal(sealable("", [signed], self._head.model, shown=False))
 
     def _thinking(self) -> ThinkingBlock:
         self._settle_leading_space()
@@ -205,7 +209,7 @@ class MessageBuilder:
             return self._open
         index, members = self._begin_block(), self._take_members()
         shown = self._shows_thinking
-        seal = partial(_seal, self._edge.seal, self._head.model, shown)  # a method would be a reference cycle
+        seal = partial(seal_thinking, self._inputs.seal, self._head.model, shown)  # a method would be a reference cycle
         self._open = thinking = ThinkingBlock(self._events, index, members, seal, shown=shown)
         return thinking
 
@@ -256,7 +260,7 @@ class MessageBuilder:
 
     def _builtin_start(self, e: ev.BuiltinItemStart) -> None:
         item = json.decode(e.item)
-        self._builtin_call = use = use_start(item, self._edge.new_id)
+        self._builtin_call = use = use_start(item, self._inputs.new_id)
         if not use:
             if item["type"] != "mcp_list_tools":  # of the gateway alone
                 self._ledger.add("dropped", item["type"])
@@ -274,7 +278,7 @@ class MessageBuilder:
             return
         self._end_block()
         end = json.decode(e.item)
-        self._write_block(use_result(use, end, self._edge), call=True)
+        self._write_block(use_result(use, end, self._inputs), call=True)
         if use["type"] == "server_tool_use" and "error_code" not in end:
             self._server_uses.append(use["name"])
         self._builtin_call = None
@@ -335,18 +339,12 @@ def _is_redacted(signed: JsonObject) -> bool:
     return signed.get("type") == _REDACTED
 
 
-def _seal(
-    encrypt: Callable[[StoredReasoning], str], model: str, shown: bool, text: str, signed: list[dict[str, Any]]
-) -> str:
-    return encrypt(sealable(text, signed, model, shown=shown))
-
-
 class MessageStreamEncoder:
     """Encode a message as the events of a stream."""
 
-    def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs) -> None:
+    def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, inputs: EncoderInputs) -> None:
         self._events = BlockEventWriter()
-        self._builder = MessageBuilder(head, params, ledger, edge, self._events)
+        self._builder = MessageBuilder(head, params, ledger, inputs, self._events)
         self._ledger = ledger
 
     def start(self) -> bytes:
@@ -381,8 +379,8 @@ class MessageStreamEncoder:
 class MessageBodyEncoder(WholeEncoder):
     """Encode a message as one body."""
 
-    def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs) -> None:
-        self._builder = MessageBuilder(head, params, ledger, edge, NullBlockEventWriter())
+    def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, inputs: EncoderInputs) -> None:
+        self._builder = MessageBuilder(head, params, ledger, inputs, NullBlockEventWriter())
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Collect events of one type, and return no bytes."""

@@ -180,7 +180,7 @@ def request_counts(names: Iterable[str]) -> dict[str, int]:
     return {_REQUESTS[name]: counted[name] for name in _REQUESTS} if counted else {}
 
 
-def use_result(use: Mapping[str, Any], end: Mapping[str, Any], edge: EncoderInputs) -> JsonObject:
+def use_result(use: Mapping[str, Any], end: Mapping[str, Any], inputs: EncoderInputs) -> JsonObject:
     """Return the result block of a call.  end: the members of its item at the end."""
     failed = end.get("status", "completed") == "failed"
     if use["type"] == "mcp_tool_use":
@@ -188,7 +188,7 @@ def use_result(use: Mapping[str, Any], end: Mapping[str, Any], edge: EncoderInpu
         return {"type": "mcp_tool_result", "tool_use_id": use["id"], "is_error": failed, "content": content}
     name = use["name"]
     results = end.get("results") or []
-    made: Any = [_found(result, edge) for result in results]
+    made: Any = [_found(result, inputs) for result in results]
     if failed:
         made = {"type": f"{name}_tool_result_error", "error_code": end.get("error_code", "unavailable")}
     elif name == _FETCH:
@@ -203,8 +203,8 @@ def _mcp_text(end: Mapping[str, Any]) -> str:
     return "\n".join(part["text"] for part in parts)
 
 
-def _found(result: Mapping[str, Any], edge: EncoderInputs) -> JsonObject:
-    sealed = edge.seal(StoredReasoning(result["text"]))
+def _found(result: Mapping[str, Any], inputs: EncoderInputs) -> JsonObject:
+    sealed = inputs.seal(StoredReasoning(result["text"]))
     members = {"url": result["url"], "title": result["title"], "encrypted_content": sealed, "page_age": None}
     return {"type": "web_search_result", **members}
 

@@ -65,6 +65,13 @@ def sealable(text: str, blocks: Sequence[dict[str, Any]], model: str, *, shown: 
     return StoredReasoning(text, tuple(blocks), model)
 
 
+def seal_thinking(
+    seal: Callable[[StoredReasoning], str], model: str, shown: bool, text: str, signed: list[dict[str, Any]]
+) -> str:
+    """Return thinking as `seal` encrypts it."""
+    return seal(sealable(text, signed, model, shown=shown))
+
+
 def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

@@ -44,7 +44,7 @@ __all__ = [
 
 
 def response_encoder(
-    head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs
+    head: ResponseHead, params: ResponseParams, ledger: Warnings, inputs: EncoderInputs
 ) -> ResponseStreamEncoder | ResponseBodyEncoder:
     """Return the encoder for a stream or one Response, as the client requested."""
-    return (ResponseStreamEncoder if params.request.stream else ResponseBodyEncoder)(head, params, ledger, edge)
+    return (ResponseStreamEncoder if params.request.stream else ResponseBodyEncoder)(head, params, ledger, inputs)

@@ -16,8 +16,8 @@ from gateway.warnings import Warnings
 class SummaryEncoder(WholeEncoder):
     """Collect a summary, and send the client nothing.  Reasoning and refusals are no part of the summary."""
 
-    def __init__(self, edge: EncoderInputs, ledger: Warnings) -> None:
-        self._edge, self._ledger = edge, ledger
+    def __init__(self, inputs: EncoderInputs, ledger: Warnings) -> None:
+        self._inputs, self._ledger = inputs, ledger
         self._texts: list[str] = []
         self._failed = False
         self.spent = Usage(0, 0)
@@ -31,8 +31,8 @@ class SummaryEncoder(WholeEncoder):
         """Return the item with the encrypted summary.  Raise UpstreamInvalid if the summary is empty."""
         if not self.text:
             raise UpstreamInvalid("The model returned an empty summary of the conversation. Retry the request.")
-        sealed = self._edge.seal(StoredReasoning(self.text))
-        item = {"id": self._edge.new_id("cmp_"), "type": "compaction", "status": "completed"}
+        sealed = self._inputs.seal(StoredReasoning(self.text))
+        item = {"id": self._inputs.new_id("cmp_"), "type": "compaction", "status": "completed"}
         return {**item, "encrypted_content": sealed}
 
     def encode(self, events: Sequence[Event]) -> bytes:
@@ -63,8 +63,8 @@ class CompactionEncoder(SummaryEncoder):
     users: the user messages, in full.
     """
 
-    def __init__(self, head: ResponseHead, edge: EncoderInputs, ledger: Warnings, users: list[Item]) -> None:
-        super().__init__(edge, ledger)
+    def __init__(self, head: ResponseHead, inputs: EncoderInputs, ledger: Warnings, users: list[Item]) -> None:
+        super().__init__(inputs, ledger)
         self._head, self._users = head, users
 
     def close(self, *, stored: bool) -> bytes:

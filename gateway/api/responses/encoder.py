@@ -37,9 +37,9 @@ class ResponseBuilder:
     """
 
     def __init__(
-        self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs, frames: EventWriter
+        self, head: ResponseHead, params: ResponseParams, ledger: Warnings, inputs: EncoderInputs, frames: EventWriter
     ) -> None:
-        self._params, self._ledger, self._edge, self._frames = params, ledger, edge, frames
+        self._params, self._ledger, self._inputs, self._frames = params, ledger, inputs, frames
         self._model, self._carrier = head.model, _carrier(head, params)
         self.begun = event_stream.in_progress_response(head, params)
         self._end: JsonObject = {}  # the members that tell the status
@@ -95,7 +95,7 @@ class ResponseBuilder:
         if type(self._open) is MessageItem:
             return self._open
         self._end_item()
-        self._open = message = MessageItem(self._frames, len(self._output), self._edge.new_id("msg_"))
+        self._open = message = MessageItem(self._frames, len(self._output), self._inputs.new_id("msg_"))
         return message
 
     def _end_item(self, status: ItemStatus = "completed") -> None:
@@ -160,7 +160,7 @@ class ResponseBuilder:
             return
         self._drop_blank()
         self._end_item()
-        self._tell({"id": self._edge.new_id("ig_"), "type": "image_generation_call", "status": "completed", **image})
+        self._tell({"id": self._inputs.new_id("ig_"), "type": "image_generation_call", "status": "completed", **image})
 
     # reasoning
 
@@ -172,14 +172,14 @@ class ResponseBuilder:
         if type(self._open) is ReasoningItem:
             return self._open
         self._end_item()
-        place = self._frames, len(self._output), self._edge.new_id("rs_")
+        place = self._frames, len(self._output), self._inputs.new_id("rs_")
         self._open = thinking = ReasoningItem(*place, self._carrier, self._seal)
         return thinking
 
     def _seal(self, text: str, blocks: list[dict[str, Any]]) -> str | None:
         """Return the encrypted reasoning if the client wants it, or if nothing else gives it back to the model."""
         if blocks or self._params.sealed or self._carrier == "hidden":
-            return self._edge.seal(StoredReasoning(text, tuple(blocks), self._model))
+            return self._inputs.seal(StoredReasoning(text, tuple(blocks), self._model))
         return None
 
     # tool calls
@@ -189,14 +189,14 @@ class ResponseBuilder:
         self._end_item()
         self._start = e
         if e.kind in ("function", "custom"):
-            self._open = ToolCallItem(self._frames, len(self._output), objects.tool_call_item(e, self._edge.new_id))
+            self._open = ToolCallItem(self._frames, len(self._output), objects.tool_call_item(e, self._inputs.new_id))
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> None:
         if type(self._open) is ToolCallItem:
             self._open.add_arguments(e.json)
         else:
             assert self._start
-            self._tell({**objects.tool_call_item(self._start, self._edge.new_id), **json.decode(e.json)})
+            self._tell({**objects.tool_call_item(self._start, self._inputs.new_id), **json.decode(e.json)})
 
     def _tool_input(self, e: ev.ToolInputDelta) -> None:
         assert isinstance(self._open, ToolCallItem)
@@ -250,7 +250,7 @@ class ResponseBuilder:
         reason = _INCOMPLETE.get(e.reason)
         if not reason or (reason == "content_filter" and self._refused):
             self._end_item()
-            self._end = {"status": "completed", "completed_at": self._edge.now()}
+            self._end = {"status": "completed", "completed_at": self._inputs.now()}
         else:
             self._end_item("incomplete")
             self._end = {"status": "incomplete", "incomplete_details": {"reason": reason}}
@@ -308,9 +308,9 @@ def _carrier(head: ResponseHead, params: ResponseParams) -> Carrier:
 class ResponseStreamEncoder:
     """Encode a response as a stream of events."""
 
-    def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
-        self._frames = EventWriter(edge.pad if params.obfuscation else None, head.events_sent)
-        self._answer = ResponseBuilder(head, params, ledger, edge, self._frames)
+    def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, inputs: EncoderInputs) -> None:
+        self._frames = EventWriter(inputs.pad if params.obfuscation else None, head.events_sent)
+        self._answer = ResponseBuilder(head, params, ledger, inputs, self._frames)
         self._ledger, self._events_sent, self._started = ledger, head.events_sent, False
 
     def start(self) -> bytes:
@@ -348,8 +348,8 @@ class ResponseStreamEncoder:
 class ResponseBodyEncoder(WholeEncoder):
     """Encode a response as one Response object."""
 
-    def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
-        self._answer = ResponseBuilder(head, params, ledger, edge, NullEventWriter())
+    def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, inputs: EncoderInputs) -> None:
+        self._answer = ResponseBuilder(head, params, ledger, inputs, NullEventWriter())
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Collect events of one type, and return no bytes."""
