@@ -13,7 +13,7 @@ The set is closed: an encoder without a branch for one of these fails a test.
 from collections.abc import Sequence
 from typing import Literal, TypeGuard, final
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from gateway.errors import Problem
 from gateway.warnings import Warnings
@@ -178,14 +178,14 @@ class Finish(_Event, frozen=True):
 class Usage(_Event, frozen=True):
     """Tokens, cumulative within a round.  `prompt` includes the cached ones, `completion` the reasoning.
 
-    kept: the tokens of the prompt that the backend wrote to its cache.
+    cache_written: the tokens of the prompt that the backend wrote to its cache; `kept` in recordings.
     """
 
     prompt: int
     completion: int
     cached: int = 0
     reasoning: int = 0
-    kept: int = 0
+    cache_written: int = field(default=0, name="kept")
 
     def __add__(self, other: "Usage") -> "Usage":
         if not (other.prompt or other.completion):
@@ -197,7 +197,7 @@ class Usage(_Event, frozen=True):
             self.completion + other.completion,
             self.cached + other.cached,
             self.reasoning + other.reasoning,
-            self.kept + other.kept,
+            self.cache_written + other.cache_written,
         )
 
 

@@ -36,8 +36,8 @@ class CompletionHead(Struct, frozen=True):
 def usage_object(counted: Usage) -> dict[str, Any]:
     """Return the `usage` object of a completion."""
     read = {"cached_tokens": counted.cached}
-    if counted.kept:
-        read["cache_write_tokens"] = counted.kept
+    if counted.cache_written:
+        read["cache_write_tokens"] = counted.cache_written
     return {
         "prompt_tokens": counted.prompt,
         "completion_tokens": counted.completion,

@@ -98,4 +98,4 @@ class FanOut:
 def _sum(usages: Iterable[Usage]) -> Usage:
     """Return the sum, with the prompt counted once, although each member read it."""
     first, *more = usages
-    return sum((replace(usage, prompt=0, cached=0, kept=0) for usage in more), first)
+    return sum((replace(usage, prompt=0, cached=0, cache_written=0) for usage in more), first)

@@ -42,7 +42,9 @@ class Continuous:
         counted = self._counted = self._counted or Usage(self._prompt(), 0)
         self._characters += _size(event)
         self._ledger.add("estimated", "usage")
-        return Usage(counted.prompt, self._tokens(self._characters), counted.cached, kept=counted.kept), event
+        return Usage(
+            counted.prompt, self._tokens(self._characters), counted.cached, cache_written=counted.cache_written
+        ), event
 
     def close(self) -> Iterable[Event]:
         """Return no events."""

@@ -37,7 +37,7 @@ class SilenceFilter:
         """Return the event without output, if it is kept."""
         match event:
             case Usage():
-                return (Usage(event.prompt, 0, event.cached, kept=event.kept),)
+                return (Usage(event.prompt, 0, event.cached, cache_written=event.cache_written),)
             case Finish():
                 return (Finish(event.choice, "stop"),)
             case Failure() | ExtraField(choice=None):

@@ -144,15 +144,15 @@ def last_usage(events):
         ),
         (
             {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 1},
-            Usage(8, 1, 5, kept=2),
+            Usage(8, 1, 5, cache_written=2),
         ),
         (
             {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cache_write_tokens": 5}},
-            Usage(9, 1, kept=5),
+            Usage(9, 1, cache_written=5),
         ),
         (
             {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"created_cache_tokens": 5}},
-            Usage(9, 1, kept=5),
+            Usage(9, 1, cache_written=5),
         ),
         ({"prompt_eval_count": 9, "eval_count": 1}, Usage(9, 1)),
         ({"tokens_evaluated": 9, "tokens_predicted": 1}, Usage(9, 1)),

@@ -44,7 +44,7 @@ def message_object(head: MessageHead, content: list[JsonObject], ending: JsonObj
 def started_message(head: MessageHead, usage: Usage | None) -> JsonObject:
     """Return the message at its beginning.  usage: the counts of the backend so far; None: none."""
     counted = usage or Usage(head.input_tokens, 0)
-    beginning = Usage(counted.prompt, 0, counted.cached, 0, counted.kept)
+    beginning = Usage(counted.prompt, 0, counted.cached, 0, counted.cache_written)
     return message_object(head, [], {"stop_reason": None, "stop_sequence": None}, message_usage(beginning, {}))
 
 
@@ -59,8 +59,8 @@ def usage_counts(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
     server_uses: the number of requests of the gateway's own tools, by the names of the API; empty for none.
     """
     counts: JsonObject = {
-        "input_tokens": max(usage.prompt - usage.cached - usage.kept, 0),
-        "cache_creation_input_tokens": usage.kept,
+        "input_tokens": max(usage.prompt - usage.cached - usage.cache_written, 0),
+        "cache_creation_input_tokens": usage.cache_written,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.completion,
     }

@@ -61,7 +61,7 @@ def response_usage(counted: Usage) -> JsonObject:
     """Return the `usage` object of a response."""
     return {
         "input_tokens": counted.prompt,
-        "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": counted.kept},
+        "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": counted.cache_written},
         "output_tokens": counted.completion,
         "output_tokens_details": {"reasoning_tokens": counted.reasoning},
         "total_tokens": counted.prompt + counted.completion,

@@ -47,8 +47,8 @@ def usage_from_counts(counts: WireUsage) -> Usage | None:
     made = counts.completion_tokens_details or counts.output_tokens_details
     reasoning = (made.reasoning_tokens if made else 0) or counts.reasoning_tokens
     read = counts.prompt_tokens_details or counts.input_tokens_details
-    cached, kept = _cache(counts, read or _NO_DETAILS)
-    return Usage(prompt, completion, cached, count_value(reasoning) if reasoning else 0, kept)
+    cached, cache_written = _cache(counts, read or _NO_DETAILS)
+    return Usage(prompt, completion, cached, count_value(reasoning) if reasoning else 0, cache_written)
 
 
 def usage_at_end(tail: bytes) -> Usage | None:

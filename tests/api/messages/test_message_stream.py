@@ -331,7 +331,7 @@ def test_message_that_only_filled_the_cache():
 
 
 def test_usage_has_cached_tokens_apart():
-    usage = whole_message(STOP, Usage(100, 20, cached=60, reasoning=7, kept=30))["usage"]
+    usage = whole_message(STOP, Usage(100, 20, cached=60, reasoning=7, cache_written=30))["usage"]
     assert usage == {
         "input_tokens": 10, "cache_creation_input_tokens": 30, "cache_read_input_tokens": 60, "output_tokens": 20,
         "output_tokens_details": {"thinking_tokens": 7}, "service_tier": "standard",
