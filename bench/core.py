@@ -46,7 +46,7 @@ def offering(tools: int) -> Request:
     return replace(_PARAMS.request, tools=(*others, called))
 
 
-def _setting(format: str, request: Request = _PARAMS.request) -> ParserSettings:
+def _parser_settings(format: str, request: Request = _PARAMS.request) -> ParserSettings:
     context = ParseContext({tool.name: tool.definition["parameters"] for tool in request.tools})
     return ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, Warnings())
 
@@ -91,11 +91,11 @@ def begun_pipeline(
     decoder: type[ChatDecoder] = ChatDecoder,
 ) -> Pipeline:
     """Return a new pipeline for a streamed response."""
-    setting = _setting(format, request)
-    encoder = _ENCODERS[endpoint](setting.ledger)
+    settings = _parser_settings(format, request)
+    encoder = _ENCODERS[endpoint](settings.ledger)
 
     def opened(_: Request) -> UpstreamReader:
-        return UpstreamReader(decoder(setting.ledger), setting, lambda: 0)
+        return UpstreamReader(decoder(settings.ledger), settings, lambda: 0)
 
     if recorder:
         turn: Pipeline = RecordedPipeline(request, record_rounds(opened, recorder), encoder)
@@ -306,7 +306,7 @@ def _long_call(stream: Stream, quick: bool) -> Iterator[Figure]:
     chunks = stream.chunks(deltas)
     name = f"core, {stream.format}: call of {size}"
     events = [event for chunk in chunks[:-1] for event in ChatDecoder(Warnings()).decode(chunk[6:-2])]
-    best = _best(lambda: Normalizer(_setting(stream.format)).feed, events)
+    best = _best(lambda: Normalizer(_parser_settings(stream.format)).feed, events)
     yield Figure("core", f"{name}, parsing: CPU", "s", (sum(best),), wanted=wanted)
     yield Figure("core", f"{name}, parsing: last quarter to first", "ratio", (best[3] / best[0],), wanted=_FLAT)
     for way, reads in (("a delta per read", chunks), ("64 kB per read", _in_reads(chunks))):

@@ -93,9 +93,9 @@ class ProbeResponseReader:
 
     def __init__(self, probe: ProbeRequest, request: Request, kind: Kind) -> None:
         self._ledger = Warnings()
-        setting = ParserSettings(None, ParseContext(parameter_schemas(request.tools)), str, self._ledger)
+        settings = ParserSettings(None, ParseContext(parameter_schemas(request.tools)), str, self._ledger)
         decoder = DIALECTS[kind.dialect].decoder(request, self._ledger)
-        self._upstream = UpstreamReader(decoder, setting, lambda: 0, (), _LIMIT)
+        self._upstream = UpstreamReader(decoder, settings, lambda: 0, (), _LIMIT)
         self._probe = probe
         self._events: list[Event] = []
         self._raw = bytearray()

@@ -29,10 +29,10 @@ class ChoiceNormalizer:
     parses_text: text goes directly to its parser.
     """
 
-    def __init__(self, index: int, setting: ParserSettings, ids: set[str]) -> None:
-        self._index, self._setting, self._context = index, setting, setting.context
-        self._holds_all = setting.whole and (self._context.unopened or (setting.auto and bool(self._context.tools)))
-        self._output = ChoiceOutput(index, setting, ids, waits=self._holds_all)
+    def __init__(self, index: int, settings: ParserSettings, ids: set[str]) -> None:
+        self._index, self._settings, self._context = index, settings, settings.context
+        self._holds_all = settings.whole and (self._context.unopened or (settings.auto and bool(self._context.tools)))
+        self._output = ChoiceOutput(index, settings, ids, waits=self._holds_all)
         self._out, self._calls = self._output.events, self._output.calls
         self._structured: StructuredCalls | None = None  # None until the backend sends a call
         self._passing_call: int | None = None  # the backend's index of the call whose next piece may pass unchanged
@@ -81,7 +81,7 @@ class ChoiceNormalizer:
 
     def _backend_calls(self) -> StructuredCalls:
         """Return the tool calls that the backend sends as calls."""
-        self._structured = self._structured or StructuredCalls(self._index, self._setting, self._calls)
+        self._structured = self._structured or StructuredCalls(self._index, self._settings, self._calls)
         return self._structured
 
     @property
@@ -137,7 +137,7 @@ class ChoiceNormalizer:
         if reason in ("stop", "tool_calls"):
             fitting = "tool_calls" if self._calls.count else "stop"
             if fitting != reason and (self._calls.native or not self._calls.count):
-                self._setting.ledger.add("repaired", "finish_reason")
+                self._settings.ledger.add("repaired", "finish_reason")
             reason = fitting
         self._out.append(Finish(self._index, reason))
         return self._take_events()
@@ -153,10 +153,10 @@ class ChoiceNormalizer:
     def _check_other_formats(self) -> None:
         """Look for tool calls in another format: read them in text that has not been sent, else report them."""
         unsent = self._output.unsent_text
-        if not (name := format_mismatch.format_of(self._output.text_end, self._setting.format, self._context)):
+        if not (name := format_mismatch.format_of(self._output.text_end, self._settings.format, self._context)):
             return
         format = FORMATS[name].parse
-        if format and self._setting.auto and format_mismatch.surely_calls(unsent, format, self._context):
+        if format and self._settings.auto and format_mismatch.surely_calls(unsent, format, self._context):
             self._reread(format, unsent)
         else:
             self._output.note_unread(name)
@@ -209,7 +209,7 @@ class ChoiceNormalizer:
             self._take_other_content(event)
 
     def _take_text(self, event: TextDelta) -> None:
-        format = self._setting.format
+        format = self._settings.format
         if self._echo:
             event = self._without_echo(event)
         if self._parses_reasoning and event.text.isspace():
@@ -227,7 +227,7 @@ class ChoiceNormalizer:
 
     def _take_unparsed(self, event: TextDelta) -> None:
         """Pass on text that no format reads; for a whole body, keep its end for a search."""
-        self.passes_text = not (self._setting.whole and self._context.tools)
+        self.passes_text = not (self._settings.whole and self._context.tools)
         self._output.add_unparsed(event, searched=not self.passes_text)
 
     def _text_parser(self, format: Format) -> FormatParser:
@@ -240,7 +240,7 @@ class ChoiceNormalizer:
         """Return a new parser for text that begins here."""
         if self._output.thought and not self._context.reasoned:
             self._context = replace(self._context, reasoned=True)
-        reader = TextReader(self._setting.limit)
+        reader = TextReader(self._settings.limit)
         if not self._context.prefill:
             self._parser = FormatParser(reader, format(reader, self._output, self._context))
             return self._parser
@@ -252,7 +252,7 @@ class ChoiceNormalizer:
 
     def _take_other_content(self, event: ContentEvent) -> None:
         """Take the backend's own reasoning, refusal and the like, after the text that the parser holds back."""
-        if self._setting.format and self._parse_reasoning(event):
+        if self._settings.format and self._parse_reasoning(event):
             return
         self._end_text(followed=True)
         if self._echo and isinstance(event, ReasoningDelta) and event.text:
@@ -267,7 +267,7 @@ class ChoiceNormalizer:
         """Parse reasoning for tool calls; return False if there can be none."""
         if type(event) is not ReasoningDelta or event.signature or (self._parser and not self._parses_reasoning):
             return False
-        format = reasoning_field_format(self._setting.format, self._context)
+        format = reasoning_field_format(self._settings.format, self._context)
         if self._has_text or self._calls.count or not format:
             return False
         if not self._parser:
@@ -287,7 +287,7 @@ class ChoiceNormalizer:
         """Add entries without text to the text that follows or ends; those of reasoning and tool calls are dropped."""
         textless, self._textless = self._textless, []
         if not shown:
-            self._setting.ledger.add("dropped", "logprobs")
+            self._settings.ledger.add("dropped", "logprobs")
             return
         for event in textless:
             self._order_content(event)
@@ -313,9 +313,9 @@ class ChoiceNormalizer:
             self._parses_reasoning, reader.followed, reader.before_call = False, followed, before_call
             self._parser.close(cut=self._output.limited)
             if reader.dropped:
-                self._setting.ledger.add("truncated", "content")
+                self._settings.ledger.add("truncated", "content")
             if reader.was_repaired:
-                self._setting.ledger.add("repaired", "tool_calls.function.arguments")
+                self._settings.ledger.add("repaired", "tool_calls.function.arguments")
             self._output.end_alignment()
             self._parser = None
             if self._space_after_reasoning:
@@ -331,7 +331,7 @@ class ChoiceNormalizer:
         if followed or not self._calls.count:
             self._out += space
         else:
-            self._setting.ledger.add("dropped", "content")
+            self._settings.ledger.add("dropped", "content")
 
     def end_before_call(self) -> None:
         """End the text.  StructuredCalls calls it at the start of a tool call."""

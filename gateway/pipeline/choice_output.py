@@ -28,10 +28,10 @@ class ChoiceOutput:
     thought: the number of characters of reasoning.
     """
 
-    def __init__(self, index: int, setting: ParserSettings, ids: set[str], *, waits: bool) -> None:
-        self._index, self._ledger, self._tools = index, setting.ledger, bool(setting.context.tools)
+    def __init__(self, index: int, settings: ParserSettings, ids: set[str], *, waits: bool) -> None:
+        self._index, self._ledger, self._tools = index, settings.ledger, bool(settings.context.tools)
         self.events: list[Event] = []
-        self.calls = ToolCallTracker(index, setting, ids, self.events)
+        self.calls = ToolCallTracker(index, settings, ids, self.events)
         self.tool_args = self.calls.args
         self.waits = waits
         self.limited = False

@@ -34,7 +34,7 @@ _FAILED = frozenset(
 class Normalizer:
     """Take raw events, and return events in the order that events.py promises."""
 
-    _setting: ParserSettings
+    _settings: ParserSettings
     _choices: dict[int, ChoiceNormalizer] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)  # of tool calls
     _closed: bool = False  # all choices have ended
@@ -86,7 +86,7 @@ class Normalizer:
         if self.failed or self._closed:
             return ()
         if not self.has_finished():
-            self._setting.ledger.add("synthesised", "finish_reason")
+            self._settings.ledger.add("synthesised", "finish_reason")
         if not self._choices:
             self._open(0)
         self._closed = True
@@ -101,7 +101,7 @@ class Normalizer:
             return ()
         self.failed = True
         came = [event for choice in self._choices.values() for event in choice.fail()]
-        return (*came, Failure(self._setting.mask_problem(problem)))
+        return (*came, Failure(self._settings.mask_problem(problem)))
 
     def _finish(self, event: Finish) -> Iterable[Event]:
         if event.reason in _FAILED:
@@ -110,13 +110,13 @@ class Normalizer:
             )
         reason = _REASONS.get(event.reason) or _REASONS.get(event.reason.partition(":")[0].lower())
         if not reason:
-            self._setting.ledger.add("repaired", "finish_reason")
+            self._settings.ledger.add("repaired", "finish_reason")
         (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")
         return ()
 
     def _open(self, index: int) -> ChoiceNormalizer:
         self._closed = False
-        choice = self._choices[index] = ChoiceNormalizer(index, self._setting, self._ids)
+        choice = self._choices[index] = ChoiceNormalizer(index, self._settings, self._ids)
         return choice
 
     def _passed(self, event: Event) -> Iterable[Event]:

@@ -247,8 +247,8 @@ class StructuredCalls:
     queue: calls and content that are not delivered in full; the first one is the open call.
     """
 
-    def __init__(self, choice: int, setting: ParserSettings, calls: ToolCallTracker) -> None:
-        self._choice, self._setting, self._calls = choice, setting, calls
+    def __init__(self, choice: int, settings: ParserSettings, calls: ToolCallTracker) -> None:
+        self._choice, self._settings, self._calls = choice, settings, calls
         self._known: dict[int, StructuredCall] = {}  # by the backend's index, the last one of each
         self._ids: dict[str, StructuredCall] = {}  # by the backend's id, the first one of each
         self.queue: deque[StructuredCall | ContentEvent] = deque()
@@ -268,7 +268,7 @@ class StructuredCalls:
             if known.repeats(head):
                 self._go_on(owner)
                 return
-            self._setting.ledger.add("repaired", "tool_calls.index")
+            self._settings.ledger.add("repaired", "tool_calls.index")
             known.close()
         elif known and not head.name:
             return  # a delta with nothing but an id
@@ -318,12 +318,12 @@ class StructuredCalls:
     def _report(self, call: StructuredCall) -> None:
         """Warn about arguments after the end of a call, which are not passed on."""
         if call.surplus or call.repaired:
-            self._setting.ledger.add("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
+            self._settings.ledger.add("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
 
     def _add(self, head: ToolCallStart) -> StructuredCall:
         twin = self._ids.get(head.id)
         texts = self._calls.calls_in_text(head.name)
-        call = StructuredCall(head, self._setting.context, twin if twin and twin.name == head.name else None, texts)
+        call = StructuredCall(head, self._settings.context, twin if twin and twin.name == head.name else None, texts)
         self._known[head.call] = call
         if head.id:
             self._ids.setdefault(head.id, call)
@@ -333,7 +333,7 @@ class StructuredCalls:
     def _hold(self, size: int, owner: Owner) -> None:
         """Count the characters that wait; beyond the limit, end the open call."""
         self._held += size
-        while self._held > self._setting.limit:
+        while self._held > self._settings.limit:
             first = self.queue[0]
             assert isinstance(first, StructuredCall)  # other content at the front is delivered at once
             first.close()
@@ -370,7 +370,7 @@ class StructuredCalls:
         call.close(cut)
         self._deliver(call, owner)
         call.ended = True
-        ledger = self._setting.ledger
+        ledger = self._settings.ledger
         if call.repeated:
             call.drop()
             ledger.add("repaired", "tool_calls")

@@ -53,14 +53,14 @@ class ToolCallTracker:
     native: the backend sent at least one of them as a call.
     """
 
-    def __init__(self, choice: int, setting: ParserSettings, ids: set[str], out: list[Event]) -> None:
-        self._choice, self._setting, self._ids, self._out = choice, setting, ids, out
+    def __init__(self, choice: int, settings: ParserSettings, ids: set[str], out: list[Event]) -> None:
+        self._choice, self._settings, self._ids, self._out = choice, settings, ids, out
         self._args: list[str] | None = None  # of the open tool call
         self._shape = ANYTHING  # the expected shape of the arguments
         self._needed = False  # the tool of the open call requires arguments
         self._in_text = ""  # the name of the open tool call if it was read in the text
         self._texts: dict[str, list[str]] = {}  # the arguments of such calls, by name
-        self._room = setting.limit  # characters that these may still have
+        self._room = settings.limit  # characters that these may still have
         self.count = 0
         self.native = False
 
@@ -75,13 +75,13 @@ class ToolCallTracker:
         in_text: the call was read in the text.
         """
         self.end()
-        name = tool_names.resolve(head.name, self._setting.context.tools)
+        name = tool_names.resolve(head.name, self._settings.context.tools)
         if name != head.name:
-            self._setting.ledger.add("repaired", "tool_calls.function.name")
-        elif name not in self._setting.context.tools:
-            self._setting.ledger.add("forwarded", "tool_calls.function.name")
-        self._args, self._shape, self._in_text = [], self._setting.context.shape(name), name if in_text else ""
-        self._needed = bool(self._setting.context.tools.get(name, {}).get("required"))
+            self._settings.ledger.add("repaired", "tool_calls.function.name")
+        elif name not in self._settings.context.tools:
+            self._settings.ledger.add("forwarded", "tool_calls.function.name")
+        self._args, self._shape, self._in_text = [], self._settings.context.shape(name), name if in_text else ""
+        self._needed = bool(self._settings.context.tools.get(name, {}).get("required"))
         self._out.append(replace(head, call=self.count, id=self._id(head.id), name=name))
         self.count += 1
         return self._args
@@ -119,7 +119,7 @@ class ToolCallTracker:
 
     def calls_in_text(self, name: str) -> list[str]:
         """Return the arguments of the calls of a tool that were read in the text; the caller may remove some."""
-        return self._texts.get(tool_names.resolve(name, self._setting.context.tools), []) if self._texts else []
+        return self._texts.get(tool_names.resolve(name, self._settings.context.tools), []) if self._texts else []
 
     def _keep(self, arguments: str) -> None:
         self._room -= len(arguments)
@@ -127,17 +127,17 @@ class ToolCallTracker:
             self._texts.setdefault(self._in_text, []).append(arguments)
 
     def _report(self, repaired: bool, valid: bool) -> None:
-        ledger, subject = self._setting.ledger, "tool_calls.function.arguments"
+        ledger, subject = self._settings.ledger, "tool_calls.function.arguments"
         if repaired:
             ledger.add("repaired", subject)
         if not valid:
             ledger.add("invalid", subject)
 
     def _id(self, id: str) -> str:
-        if not id or id in self._ids or id in self._setting.used_ids:
+        if not id or id in self._ids or id in self._settings.used_ids:
             if self.native:
-                self._setting.ledger.add("synthesised", "tool_calls.id")
-            id = self._setting.new_id()
+                self._settings.ledger.add("synthesised", "tool_calls.id")
+            id = self._settings.new_id()
         self._ids.add(id)
         return id
 

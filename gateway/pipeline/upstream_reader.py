@@ -38,18 +38,18 @@ class UpstreamReader:
     def __init__(
         self,
         decoder: ChatDecoder,
-        setting: ParserSettings,
+        settings: ParserSettings,
         prompt_size: Callable[[], int],
         filters: Sequence[EventFilter] = (),
         limit: int = 8 << 20,
     ) -> None:
-        self._decoder, self._normalizer, self._ledger = decoder, Normalizer(setting), setting.ledger
+        self._decoder, self._normalizer, self._ledger = decoder, Normalizer(settings), settings.ledger
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
         self._frames: FrameDecoder | None = None  # None unless it is a stream
         self._body: BodyBuffer  # set unless it is a stream
         self._begun: bytes | None = None  # the beginning of a body while it may still be a stream
-        self._setting = setting
-        self._plain = not filters and not setting.format  # text passes unparsed and unfiltered
+        self._settings = settings
+        self._plain = not filters and not settings.format  # text passes unparsed and unfiltered
 
     def set_content_type(self, content_type: str) -> None:
         """Choose the framing by the Content-Type.
@@ -177,7 +177,7 @@ class UpstreamReader:
         made = [] if self._normalizer.failed else self._decoder.decode_whole(body) + self._decoder.held_events()
         if self._plain and self._decoder.n == 1:
             others = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
-            if passes_unchanged(others, self._setting):
+            if passes_unchanged(others, self._settings):
                 return made
         events = [event for one in made for event in self._normalize(one)]
         if self._normalizer.is_empty:
@@ -251,9 +251,9 @@ class UpstreamReader:
         return transforms.apply_filters(self._filters, events) if self._filters else events
 
 
-def passes_unchanged(answer: Sequence[Event], setting: ParserSettings) -> bool:
+def passes_unchanged(answer: Sequence[Event], settings: ParserSettings) -> bool:
     """Return True if a new Normalizer would return just these events of a whole body."""
-    if len(answer) != _PARTS or setting.format or setting.context.echoed:
+    if len(answer) != _PARTS or settings.format or settings.context.echoed:
         return False
     usage, text, end = answer
     if type(usage) is not Usage or type(text) is not TextDelta or type(end) is not Finish:
@@ -261,7 +261,7 @@ def passes_unchanged(answer: Sequence[Event], setting: ParserSettings) -> bool:
     is_simple = bool(text.text) and not text.logprobs and end.reason in _FITTING
     if not (is_simple and text.choice == end.choice == 0):
         return False
-    return not (setting.context.tools and may_call(text.text))
+    return not (settings.context.tools and may_call(text.text))
 
 
 @dataclass(slots=True, eq=False)

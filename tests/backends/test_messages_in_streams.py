@@ -5,7 +5,7 @@ import pytest
 from gateway.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallStart, Usage
 from gateway.warnings import Warnings
 from support.format_events import calls, strings, written
-from support.pipeline import DONE, call, chunk, events_of, setting, singly, sse
+from support.pipeline import DONE, call, chunk, events_of, parser_settings, singly, sse
 
 COUNTS = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
 
@@ -20,8 +20,10 @@ def both_ways(frames) -> tuple[list[Event], list[str]]:
     """Return the events and the warnings of the frames, which must not depend on how they are cut."""
     data = b"".join(frames)
     known, ledger = Warnings(), Warnings()
-    whole = events_of([data], setting("native", ledger=known))
-    assert events_of(singly(data), setting("native", ledger=ledger)) == whole and ledger.listed() == known.listed()
+    whole = events_of([data], parser_settings("native", ledger=known))
+    assert (
+        events_of(singly(data), parser_settings("native", ledger=ledger)) == whole and ledger.listed() == known.listed()
+    )
     return whole, known.listed()
 
 

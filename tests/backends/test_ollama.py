@@ -177,8 +177,8 @@ async def test_ollama_v1_gives_the_same_response(name):
 def events_and_warnings(pieces, format="native", whole=False, broken=None, limit=8 << 20):
     ledger = Warnings()
     context = ParseContext({"weather": CITY, "clock": {}})
-    setting = ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
-    up = UpstreamReader(OllamaDecoder(ledger), setting, lambda: 40, limit=limit)
+    parser_settings = ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
+    up = UpstreamReader(OllamaDecoder(ledger), parser_settings, lambda: 40, limit=limit)
     up.set_content_type("application/json; charset=utf-8" if whole else "application/x-ndjson")
     event_list = [event for piece in pieces for event in up.feed(piece)]
     return merge([*event_list, *(up.fail(broken) if broken else up.close())]), ledger.entries()

@@ -14,7 +14,7 @@ from gateway.backends.openai.repeat_decoder import RepeatedChunkDecoder
 from gateway.events import ReasoningDelta, TextDelta, ToolArgsDelta
 from gateway.sse import SSE
 from gateway.warnings import Warnings
-from support.pipeline import cut, setting, singly, upstream
+from support.pipeline import cut, parser_settings, singly, upstream
 from support.sampling import examples
 
 WORDS = [
@@ -143,7 +143,7 @@ often = st.sampled_from([FRAMES[0], FRAMES[0], FRAMES[0], FRAMES[3], FRAMES[7], 
 @given(st.data(), st.lists(st.tuples(often, words), max_size=20))
 def test_chunks_mean_the_same_alone_and_together(format, data, frames):
     whole = b"".join(shape(word) for shape, word in frames)
-    together, alone = upstream(setting(format)), upstream(setting(format))
+    together, alone = upstream(parser_settings(format)), upstream(parser_settings(format))
     events = [event for piece in cut(data, whole) for event in together.feed(piece)]
     assert events == [event for piece in singly(whole) for event in alone.feed(piece)]
     assert together.close() == alone.close()

@@ -7,7 +7,7 @@ import pytest
 from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
 from gateway.warnings import Warnings
 from support.app import gateway
-from support.pipeline import DONE, call, chunk, events_of, setting, singly
+from support.pipeline import DONE, call, chunk, events_of, parser_settings, singly
 from support.sse import events, text_of
 from support.upstream import END, head, whole
 
@@ -67,7 +67,7 @@ OTHERS = {
 
 def events_and_warnings(pieces, format="native"):
     ledger = Warnings()
-    found = events_of(pieces, setting(format, ledger=ledger))
+    found = events_of(pieces, parser_settings(format, ledger=ledger))
     noted = [entry for entry in ledger.entries() if entry.startswith(("repaired", "dropped"))]
     return [event for event in found if hasattr(event, "choice")], noted
 

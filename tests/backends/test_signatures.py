@@ -19,7 +19,7 @@ from gateway.events import ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallSta
 from gateway.pipeline.pipeline import Pipeline, SendBytes
 from gateway.warnings import Warnings
 from support.app import gateway
-from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, sse, upstream
+from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, parser_settings, sse, upstream
 from support.sampling import examples
 from support.sse import payloads
 from support.upstream import chunk as frame
@@ -99,7 +99,7 @@ THOUGHTS = {
 
 
 def events_before_finish(pieces, format="native", **options):
-    *events, _usage = events_of(pieces, setting(format, **options))
+    *events, _usage = events_of(pieces, parser_settings(format, **options))
     assert grammatical(events)
     return events[:-1]
 
@@ -108,7 +108,7 @@ def events_before_finish(pieces, format="native", **options):
 def test_signature_covers_reasoning_that_was_fed_alone(format):
     pieces = [chunk(reasoning_content=piece) for piece in ("H", "m", ".", " So", ".")]
     frames = [*pieces, chunk(thinking_blocks=[thinking("Hm. So.", "s")]), chunk("stop", content="Yes."), DONE]
-    source = upstream(setting(format))
+    source = upstream(parser_settings(format))
     events = [event for frame in frames for event in events_of_frame(source, frame)]
     assert [event.text for event in events if isinstance(event, ReasoningDelta)] == ["H", "m", ".", " So", ".", ""]
 
@@ -128,7 +128,7 @@ def test_reasoning_is_sent_once_with_its_signature_at_the_end(case, format):
 
 
 def whole_events(message, format="native"):
-    up = upstream(setting(format), content_type="application/json")
+    up = upstream(parser_settings(format), content_type="application/json")
     data = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
     *events, _finish, _usage = [*up.feed(data), *up.close()]
     return events
@@ -147,7 +147,7 @@ def test_reasoning_of_each_choice_has_its_own_signature():
         chunk(thinking_blocks=[thinking("B", "b")], index=1),
         chunk(thinking_blocks=[thinking("A", "a")], index=0),
     ]
-    up = upstream(setting("native"), n=2)
+    up = upstream(parser_settings("native"), n=2)
     events = [event for one in frames for event in up.feed(one)]
     assert [(e.choice, e.text, bool(e.signature)) for e in events] == [(0, "A", False), (1, "B", False), (1, "", True), (0, "", True)]  # fmt: skip
 
@@ -264,7 +264,7 @@ def test_tool_call_signature_after_its_start_is_dropped_with_a_warning():
 
 
 def test_signature_stays_if_the_response_repeats_the_prefill():
-    settings = setting("native")
+    settings = parser_settings("native")
     settings = replace(settings, context=replace(settings.context, prefill="Hm", echoed=True))
     frames = [chunk(thinking_blocks=[redacted("d")]), chunk(reasoning="Hm, yes"), chunk("stop"), DONE]
     *events, _finish, _usage = events_of(frames, settings)
@@ -297,7 +297,7 @@ def parsed_request(**fields):
 def client_bytes(frames, ledger=None, **fields):
     question, ledger = parsed_request(**fields), ledger or Warnings()
     encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, ledger, str)
-    turn = Pipeline(question.request, lambda _: upstream(setting("native", ledger=ledger)), encoder)
+    turn = Pipeline(question.request, lambda _: upstream(parser_settings("native", ledger=ledger)), encoder)
     turn.start()
     turn.set_content_type("text/event-stream")
     return b"".join(map(turn.feed, frames)) + b"".join(one.data for one in turn.close() if isinstance(one, SendBytes))

@@ -19,7 +19,7 @@ from gateway.events import (
 )
 from gateway.warnings import Warnings
 from support.app import gateway
-from support.pipeline import DONE, call, events_of, setting, singly
+from support.pipeline import DONE, call, events_of, parser_settings, singly
 from support.sampling import places
 from support.sse import events, payloads, text_of
 from support.upstream import END, head, whole
@@ -131,7 +131,7 @@ def plain(event):
 
 def events_and_warnings(pieces, format="native"):
     ledger = Warnings()
-    found = events_of(pieces, setting(format, ledger=ledger), n=2)
+    found = events_of(pieces, parser_settings(format, ledger=ledger), n=2)
     noted = [entry for entry in ledger.entries() if entry.startswith("repaired")]
     return [event for event in found if hasattr(event, "choice")], noted
 

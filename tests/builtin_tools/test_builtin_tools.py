@@ -24,7 +24,7 @@ from gateway.pipeline.pipeline import Pipeline, RoundFailed, SendBytes, StartCal
 from gateway.request import ApprovedToolCall, Request, Tool, ToolName
 from gateway.transforms import lower_request
 from gateway.warnings import Warnings
-from support.pipeline import DONE, call, chunk, cut, payloads, setting, sse, upstream
+from support.pipeline import DONE, call, chunk, cut, parser_settings, payloads, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
 from support.sampling import examples
@@ -100,7 +100,7 @@ class PureSite:
         self.requests.append(self._request)
         lowered, filters = lower_request(self._request, self.ledger)
         schemas = {tool.name: tool.definition.get("parameters") or {} for tool in lowered.callable_tools}
-        return upstream(setting("native", tools=schemas, ledger=self.ledger), filters=[*filters, self.loop])
+        return upstream(parser_settings("native", tools=schemas, ledger=self.ledger), filters=[*filters, self.loop])
 
     def _next_request(self):
         return self._request if self.loop.running or self.loop.needs_another_round else None

@@ -10,7 +10,7 @@ from gateway.formats.parser import ParseContext
 from gateway.pipeline.normalizer import Normalizer
 from support.app import gateway
 from support.format_events import written
-from support.pipeline import TOOLS, grammatical, merge, setting
+from support.pipeline import TOOLS, grammatical, merge, parser_settings
 from support.upstream import chunk, completion_body, stream, whole
 
 CALL = ["call", "f", '{"a": "x"}']
@@ -74,7 +74,7 @@ def pieces(events, size):
 @pytest.mark.parametrize(("format", "events", "wanted"), [pytest.param(*row, id=what) for what, *row in CASES])
 def test_tool_call_in_the_reasoning_of_a_backend(format, events, wanted):
     for size in (*range(1, 60), 1000):
-        normaliser = Normalizer(replace(setting(format), context=ParseContext(TOOLS)))
+        normaliser = Normalizer(replace(parser_settings(format), context=ParseContext(TOOLS)))
         fed = [output for event in pieces(events, size) for output in normaliser.feed(event)]
         output = merge([*fed, *normaliser.close()])
         assert written(output) == wanted and grammatical(output), size
@@ -84,13 +84,13 @@ def test_tool_call_in_the_reasoning_of_a_backend(format, events, wanted):
     "context", [ParseContext({}), ParseContext(TOOLS, in_thought="text"), ParseContext(TOOLS, prefill="So")]
 )
 def test_tool_call_in_the_reasoning_of_a_backend_stays_reasoning(context):
-    normaliser = Normalizer(replace(setting("hermes_json"), context=context))
+    normaliser = Normalizer(replace(parser_settings("hermes_json"), context=context))
     assert written([*normaliser.feed(ReasoningDelta(0, HERMES)), *normaliser.feed(STOP)]) == [["reasoning", HERMES]]
 
 
 def test_tool_call_in_reasoning_that_is_longer_than_the_limit_streams():
     long = HERMES.replace('"x"', '"' + "x" * 300 + '"')
-    normaliser = Normalizer(replace(setting("hermes_json", limit=200), context=ParseContext(TOOLS)))
+    normaliser = Normalizer(replace(parser_settings("hermes_json", limit=200), context=ParseContext(TOOLS)))
     output = [output for event in pieces([ReasoningDelta(0, long)], 1) for output in normaliser.feed(event)]
     assert any(isinstance(event, ToolCallEnd) for event in output)
     assert written([*normaliser.feed(TextDelta(0, "Hi.")), *normaliser.feed(STOP)]) == [["text", "Hi."]]

@@ -21,7 +21,7 @@ from support.call_counts import Calls
 from support.encoders import ENCODERS
 from support.format_events import calls, strings, text_events, untraced, written
 from support.format_literals import all_tags, literals
-from support.pipeline import TOOLS, chunk, cut, events_of, grammatical, setting, singly
+from support.pipeline import TOOLS, chunk, cut, events_of, grammatical, parser_settings, singly
 from support.sampling import EXAMPLES, examples, places
 
 CASES = Path(__file__).parent / "cases"
@@ -182,7 +182,7 @@ def test_format_reads_the_text_after_a_prefill_as_the_rest_of_the_whole(format):
         place = data.draw(st.integers(0, len(text)))
         before, after = text[:place], text[place:]
         whole = written(text_events([text], format, context))
-        known = [*Normalizer(replace(setting(format), context=context)).feed(TextDelta(0, before))]
+        known = [*Normalizer(replace(parser_settings(format), context=context)).feed(TextDelta(0, before))]
         rest = written(text_events([after], format, replace(context, prefill=before)))
         if after:
             ended = sum(isinstance(event, ToolCallEnd) for event in known)
@@ -266,7 +266,7 @@ def test_named_lines_of_many_names_are_found_by_little_work():
 
 
 def test_format_without_reasoning_and_tools_reads_all_as_text():
-    without = replace(setting(), format=Markup(thoughts={}), context=ParseContext({}, thought_open=True))
+    without = replace(parser_settings(), format=Markup(thoughts={}), context=ParseContext({}, thought_open=True))
     assert written(Normalizer(without).feed(TextDelta(0, "<think>a</think>"))) == [["text", "<think>a</think>"]]
 
 

@@ -15,7 +15,7 @@ from gateway.pipeline.normalizer import Normalizer
 from gateway.warnings import Warnings
 from support.format_events import written
 from support.paths import ROOT
-from support.pipeline import TOOLS, cut, grammatical, merge, setting, singly
+from support.pipeline import TOOLS, cut, grammatical, merge, parser_settings, singly
 from support.sampling import places
 
 NAMED = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
@@ -159,7 +159,9 @@ PYTHON = {
 
 def events_from(template, pieces, *, tools=TOOLS, thought_open=False, finish="stop", ledger=None):
     """Return the events of a text that came in these pieces."""
-    how = replace(setting(ledger=ledger), format=compile_template(template), context=ParseContext(tools, thought_open))
+    how = replace(
+        parser_settings(ledger=ledger), format=compile_template(template), context=ParseContext(tools, thought_open)
+    )
     normaliser = Normalizer(how)
     events = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
     return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])

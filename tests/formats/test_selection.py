@@ -14,7 +14,7 @@ from gateway.pipeline.normalizer import Normalizer
 from gateway.server.upstream.model_metadata import MetadataCache
 from support import ollama
 from support.app import gateway
-from support.pipeline import merge, setting
+from support.pipeline import merge, parser_settings
 from support.sse import payloads
 from support.upstream import END, HANG, HELLO, chunk, completion_body, frame, head, stream, whole
 from support.wait import until
@@ -231,7 +231,7 @@ def test_format_auto_reads_the_examples_of_all_formats_but_three():
     for name, row in FORMATS.items():
         events = {}
         for format in (name, "auto"):
-            normaliser = Normalizer(setting(format, tools=tools))
+            normaliser = Normalizer(parser_settings(format, tools=tools))
             found = [*normaliser.feed(TextDelta(0, row.example)), *normaliser.feed(Finish(0, "stop"))]
             events[format] = merge(found)
         matches[name] = events[name] == events["auto"]
@@ -483,12 +483,12 @@ async def test_logprobs_after_a_prefill_stay_with_the_text():
 
 @pytest.mark.parametrize("text", ["A", "func", " func", "{", "[{", "```", "[TOOL_C", "functools", "Action:", "F"])
 def test_format_auto_holds_no_text_back_for_tool_calls_without_tools(text):
-    normaliser = Normalizer(setting("auto", tools={}))
+    normaliser = Normalizer(parser_settings("auto", tools={}))
     assert [*normaliser.feed(TextDelta(0, text))] == [TextDelta(0, text)]
 
 
 def test_format_auto_finds_reasoning_without_tools():
     for text in ("[THINK]Hm.[/THINK]Yes.", "<|channel|>analysis<|message|>Hm.<|end|><|channel|>final<|message|>Yes."):
-        normaliser = Normalizer(setting("auto", tools={}))
+        normaliser = Normalizer(parser_settings("auto", tools={}))
         found = merge([*normaliser.feed(TextDelta(0, text)), *normaliser.feed(Finish(0, "stop"))])
         assert [event.text for event in found[:2]] == ["Hm.", "Yes."]

@@ -9,7 +9,7 @@ from gateway.formats.tool_names import certain
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import text_events
-from support.pipeline import DONE, call, chunk, events_of, setting, singly
+from support.pipeline import DONE, call, chunk, events_of, parser_settings, singly
 from support.upstream import stream
 
 TOOLS = {"find_file": {}, "read-file": {}, "notes.add": {}, "Ping": {}, "a_b": {}, "A-B": {}}
@@ -51,12 +51,12 @@ def test_tool_name_means_the_offered_tool_that_it_is_like(name, tool):
 
 def read_text(pieces, ledger):
     """Return the events of a text."""
-    return text_events(pieces, context=setting(tools=TOOLS).context, ledger=ledger)
+    return text_events(pieces, context=parser_settings(tools=TOOLS).context, ledger=ledger)
 
 
 def read_calls(pieces, ledger):
     """Return the events of calls that the backend has parsed."""
-    return events_of(pieces, setting("native", tools=TOOLS, ledger=ledger))
+    return events_of(pieces, parser_settings("native", tools=TOOLS, ledger=ledger))
 
 
 async def test_tool_name_is_that_of_the_offered_tool_in_both_apis():

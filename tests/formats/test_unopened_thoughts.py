@@ -12,7 +12,7 @@ from gateway.pipeline.normalizer import Normalizer
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import written
-from support.pipeline import TOOLS, grammatical, merge, setting, singly
+from support.pipeline import TOOLS, grammatical, merge, parser_settings, singly
 from support.sse import events as events_of_response
 from support.sse import text_of
 from support.upstream import chunk, completion_body, stream, whole
@@ -26,7 +26,7 @@ REPAIRED = ["repaired:content"]
 
 def read(events, format="hermes_json", context=UNOPENED, *, ledger=None, **how):
     """Return the merged events of events of a backend, and of their end."""
-    normaliser = Normalizer(replace(setting(format, ledger=ledger), context=context, **how))
+    normaliser = Normalizer(replace(parser_settings(format, ledger=ledger), context=context, **how))
     return merge([*(output for event in events for output in normaliser.feed(event)), *normaliser.close()])
 
 

@@ -17,7 +17,7 @@ from gateway.events import ExtraField, Failure, Usage
 from gateway.pipeline.pipeline import Pipeline, RoundFailed, SendBytes, StoreResponse
 from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.warnings import Warnings
-from support.pipeline import TOOLS, grammatical, merge, setting
+from support.pipeline import TOOLS, grammatical, merge, parser_settings
 from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES
 from support.responses import new_encoder
 
@@ -98,7 +98,7 @@ def _outcome(given, pieces, content_type, dialect):
     encoder = EventRecorder(_encoder(params, given.choices[0] % 2 == 0, ledger))
     request = params.request if params else PARAMS[1].request
     limit, format = given.choose(1, _LIMITS), given.choose(2, _FORMATS)
-    decoder, settings = DIALECTS[dialect].decoder(request, ledger), setting(format, ledger=ledger, limit=limit)
+    decoder, settings = DIALECTS[dialect].decoder(request, ledger), parser_settings(format, ledger=ledger, limit=limit)
     turn = Pipeline(request, lambda _: UpstreamReader(decoder, settings, lambda: 40, (), limit), encoder)
     turn.start()
     turn.set_content_type(content_type)

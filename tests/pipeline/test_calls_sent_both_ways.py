@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.warnings import Warnings
 from support.format_events import calls, strings, written
-from support.pipeline import DONE, call, chunk, events_of, setting, singly
+from support.pipeline import DONE, call, chunk, events_of, parser_settings, singly
 
 TOOLS = {
     "get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
@@ -60,7 +60,7 @@ def test_call_in_the_text_and_as_a_call_is_one(deltas, wanted, text, repeated, f
     data = b"".join(chunk(**delta) for delta in deltas) + chunk("tool_calls") + DONE
     for pieces in ([data], singly(data)):
         ledger = Warnings()
-        found = written(events_of(pieces, setting(format, tools=TOOLS, ledger=ledger)))
+        found = written(events_of(pieces, parser_settings(format, tools=TOOLS, ledger=ledger)))
         assert (calls(found), strings(found, "text")) == (wanted, text)
         assert ("repaired:tool_calls" in ledger.entries()) is repeated
 
@@ -69,7 +69,7 @@ def test_call_in_the_text_and_as_a_call_is_one(deltas, wanted, text, repeated, f
 def test_call_in_a_whole_answer_and_in_its_text_is_one(format):
     message = {"role": "assistant", "content": "Hi\n" + QWEN, "tool_calls": [ONE]}
     body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
-    found = written(events_of([body], setting(format, tools=TOOLS), content_type="application/json"))
+    found = written(events_of([body], parser_settings(format, tools=TOOLS), content_type="application/json"))
     assert (calls(found), strings(found, "text")) == ([WEATHER], "Hi")
 
 
@@ -78,11 +78,11 @@ def test_calls_in_a_text_are_kept_up_to_the_limit(limit, count):
     one = ("get_weather", json.dumps({"city": "O" * 300}))
     markup = f'<tool_call>\n{{"name": "{one[0]}", "arguments": {one[1]}}}\n</tool_call>'
     data = chunk(content=markup) + chunk(tool_calls=[call(0, "a", *one)]) + chunk("tool_calls") + DONE
-    found = events_of([data], replace(setting("qwen_xml", tools=TOOLS), limit=limit))
+    found = events_of([data], replace(parser_settings("qwen_xml", tools=TOOLS), limit=limit))
     assert calls(written(found)) == [one] * count
 
 
 def test_markup_that_no_format_reads_stays_text_beside_its_call():
     data = chunk(content=HERMES) + chunk(tool_calls=[call(0, "a", *PING)]) + chunk("tool_calls") + DONE
-    found = written(events_of([data], setting("native", tools=TOOLS)))
+    found = written(events_of([data], parser_settings("native", tools=TOOLS)))
     assert (calls(found), strings(found, "text")) == ([PING], HERMES)

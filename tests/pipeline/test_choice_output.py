@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gateway.events import Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.pipeline.choice_output import join_pieces
-from support.pipeline import chunk, events_of, setting
+from support.pipeline import chunk, events_of, parser_settings
 
 LIKELY = (Logprob("a", -1.0, None),)
 APART = [TextDelta(0, "x", LIKELY), ReasoningDelta(0, "", "{}"), ToolCallStart(0, 0, "c", "f")]  # are no pieces
@@ -50,5 +50,5 @@ def by_character(events):
 def test_chunk_of_many_brackets_leaves_as_one():
     tools = {"f": {"properties": {}}}
     for mark in "[{":
-        found = events_of([chunk(content="Hm " + mark * 500)], setting("auto", tools=tools))
+        found = events_of([chunk(content="Hm " + mark * 500)], parser_settings("auto", tools=tools))
         assert sum(type(event) is TextDelta for event in found) < 9

@@ -6,7 +6,7 @@ from gateway.events import ToolCallStart
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import calls, strings, written
-from support.pipeline import DONE, call, chunk, events_of, grammatical, setting, singly
+from support.pipeline import DONE, call, chunk, events_of, grammatical, parser_settings, singly
 from support.sse import events
 from support.upstream import stream
 
@@ -102,7 +102,7 @@ def test_dirty_tool_calls_are_what_was_meant(deltas, wanted, text, thought, warn
     data = b"".join(chunk(**delta) for delta in deltas) + chunk("tool_calls") + DONE
     for pieces in ([data], singly(data)):
         ledger = Warnings()
-        found = events_of(pieces, setting(format, tools=TOOLS, ledger=ledger))
+        found = events_of(pieces, parser_settings(format, tools=TOOLS, ledger=ledger))
         assert calls(written(found)) == wanted and grammatical(found[:-1])
         assert (strings(written(found), "text"), strings(written(found), "reasoning")) == (text, thought)
         assert [entry for entry in ledger.entries() if "tool_calls" in entry] == ([warning] if warning else [])
@@ -131,7 +131,7 @@ def test_the_first_id_of_a_call_counts_also_in_a_delta_of_its_own(function):
     data = b"".join(chunk(**one) for one in (alone, head("get_weather", id=None), more(OSLO, id="d")))
     for pieces in ([data + DONE], singly(data + DONE)):
         (start,) = [
-            event for event in events_of(pieces, setting("native", tools=TOOLS)) if type(event) is ToolCallStart
+            event for event in events_of(pieces, parser_settings("native", tools=TOOLS)) if type(event) is ToolCallStart
         ]
         assert (start.name, start.id) == ("get_weather", "c")
 
@@ -140,6 +140,6 @@ def test_the_first_id_of_a_call_counts_also_in_a_delta_of_its_own(function):
 def test_calls_of_a_backend_that_counts_none_and_gives_no_ids_are_two(arguments, id):
     ledger = Warnings()
     data = chunk(**head("get_", arguments, id=id)) + chunk(**head("ping", "{}", id=None)) + chunk("tool_calls") + DONE
-    found = events_of([data], setting("native", tools=TOOLS, ledger=ledger))
+    found = events_of([data], parser_settings("native", tools=TOOLS, ledger=ledger))
     assert calls(written(found)) == [("get_", arguments or "{}"), ("ping", "{}")]
     assert {INDEX, "synthesised:tool_calls.id"} < {*ledger.entries()}

@@ -12,7 +12,7 @@ from gateway.pipeline.pipeline import Pipeline, SendBytes, StartCall, StoreRespo
 from gateway.request import Request, Tool
 from gateway.transforms.output_validation import FailedOutput
 from gateway.warnings import Warnings
-from support.pipeline import DONE, call, chunk, payloads, setting, singly, sse, upstream
+from support.pipeline import DONE, call, chunk, parser_settings, payloads, singly, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
 from support.turns import chat_params
@@ -46,7 +46,9 @@ class Rounds:
         self._empty = EmptyRoundPolicy(
             request, self.ledger, self._before, retries=retries, prefills=self._prefills, limit=self._limit
         )
-        return MaybeEmptySource(upstream(setting(self._format, tools={"f": {}}, ledger=self.ledger)), self._empty)
+        return MaybeEmptySource(
+            upstream(parser_settings(self._format, tools={"f": {}}, ledger=self.ledger)), self._empty
+        )
 
     def _next_request(self):
         self._before = self._empty.failed
@@ -252,10 +254,10 @@ def test_promise_that_an_empty_round_broke_is_not_reported_if_the_retry_helped()
         ledger = Warnings()
         first = EmptyRoundPolicy(REQUEST, ledger, None, retries=True, prefills=False, limit=9)
         ledger.add("unenforced", "tool_choice")
-        MaybeEmptySource(upstream(setting(ledger=Warnings())), first).feed(THOUGHT)
+        MaybeEmptySource(upstream(parser_settings(ledger=Warnings())), first).feed(THOUGHT)
         assert first.failed and ledger.entries() == []
         second = EmptyRoundPolicy(REQUEST, ledger, first.failed, retries=False, prefills=False, limit=9)
-        MaybeEmptySource(upstream(setting(ledger=Warnings())), second).feed(answer)
+        MaybeEmptySource(upstream(parser_settings(ledger=Warnings())), second).feed(answer)
         assert ledger.entries() == entries
 
 
@@ -285,7 +287,7 @@ def test_retry_without_reasoning_to_continue_is_the_same_request(data, limit):
 def test_retry_of_a_continued_message_is_the_same_request():
     begun = Request(model="m", messages=({"role": "assistant", "content": "It"},), tools=(TOOL,))
     policy = EmptyRoundPolicy(begun, Warnings(), None, retries=True, prefills=True, limit=99)
-    MaybeEmptySource(upstream(setting()), policy).feed(THOUGHT)
+    MaybeEmptySource(upstream(parser_settings()), policy).feed(THOUGHT)
     assert policy.failed and policy.retry_request() == begun
 
 
@@ -298,7 +300,7 @@ def test_empty_round_reads_a_chunk_alone_as_among_others():
     alone = []
     for known in (reads, [b"".join(reads)]):
         policy = EmptyRoundPolicy(REQUEST, Warnings(), None, retries=True, prefills=True, limit=99)
-        source, passed = MaybeEmptySource(upstream(setting("native")), policy), []
+        source, passed = MaybeEmptySource(upstream(parser_settings("native")), policy), []
         for data in known:
             read = source.single_chunk_decoder
             events = read(data) if read else None
@@ -313,6 +315,6 @@ def test_empty_round_reads_a_chunk_alone_as_among_others():
 def test_items_that_the_gateway_adds_are_no_answer():
     policy = EmptyRoundPolicy(REQUEST, Warnings(), FailedOutput(), retries=False, prefills=False, limit=9)
     item = BuiltinItem(0, Raw(b"{}"))
-    source = upstream(setting())
+    source = upstream(parser_settings())
     assert [*policy.feed(item, source)] == [item] and not policy.settled
     assert [*policy.feed(RefusalDelta(0, "No."), source)] and policy.settled

@@ -12,7 +12,7 @@ from gateway.pipeline.normalizer import Normalizer
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import written
-from support.pipeline import TOOLS, grammatical, merge, setting, singly
+from support.pipeline import TOOLS, grammatical, merge, parser_settings, singly
 from support.upstream import chunk, completion_body, stream, whole
 
 CALL = ["call", "f", '{"a": "x"}']
@@ -41,7 +41,7 @@ CASES = [
 
 def events_of(pieces, format, *, ledger, context=None, **how):
     """Return the merged events of a text in pieces, and of its end."""
-    settings = replace(setting(format, ledger=ledger), context=context or ParseContext(TOOLS), **how)
+    settings = replace(parser_settings(format, ledger=ledger), context=context or ParseContext(TOOLS), **how)
     normaliser = Normalizer(settings)
     fed = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
     return merge([*fed, *normaliser.feed(Finish(0, "stop")), *normaliser.close()])
@@ -84,7 +84,7 @@ def test_tools_that_json_only_names_are_no_calls_of_another_format(text):
 
 def normalised(events, format, ledger, **how):
     """Return the merged events of events of a backend, and of their end."""
-    normaliser = Normalizer(replace(setting(format, ledger=ledger), context=ParseContext(TOOLS), **how))
+    normaliser = Normalizer(replace(parser_settings(format, ledger=ledger), context=ParseContext(TOOLS), **how))
     return merge([*(output for event in events for output in normaliser.feed(event)), *normaliser.close()])
 
 

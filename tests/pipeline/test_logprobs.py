@@ -5,7 +5,7 @@ import pytest
 from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
 from gateway.warnings import Warnings
 from support.app import gateway
-from support.pipeline import DONE, call, chunk, events_of, grammatical, setting
+from support.pipeline import DONE, call, chunk, events_of, grammatical, parser_settings
 from support.upstream import chunk as upstream_chunk
 from support.upstream import completion_body, stream, whole
 
@@ -19,7 +19,7 @@ def logprobs_field(*tokens):
 
 
 def events_without_usage(*chunks, format, **options):
-    *events, _usage = events_of([*chunks, DONE], setting(format, **options))
+    *events, _usage = events_of([*chunks, DONE], parser_settings(format, **options))
     return events
 
 

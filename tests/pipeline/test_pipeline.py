@@ -26,7 +26,19 @@ from gateway.events import (
     Usage,
 )
 from gateway.warnings import Warnings
-from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, merge, setting, singly, sse, upstream
+from support.pipeline import (
+    DONE,
+    call,
+    chunk,
+    cut,
+    events_of,
+    grammatical,
+    merge,
+    parser_settings,
+    singly,
+    sse,
+    upstream,
+)
 from support.sampling import examples
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4}
@@ -73,7 +85,9 @@ def test_whole_body_has_the_events_of_its_stream():
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content", "reasoning_text", "thinking"])
 def test_reasoning_has_many_spellings(field):
-    assert events_of([chunk(**{field: "hm"}), chunk("stop"), DONE], setting("native"))[0] == ReasoningDelta(0, "hm")
+    assert events_of([chunk(**{field: "hm"}), chunk("stop"), DONE], parser_settings("native"))[0] == ReasoningDelta(
+        0, "hm"
+    )
 
 
 def test_reasoning_is_read_from_parts_of_the_content():
@@ -122,7 +136,7 @@ def test_choice_of_an_odd_shape_is_read(payload):
 def test_end_mark_with_something_behind_it_ends_the_stream(mark):
     data = chunk("stop", content="hi") + mark
     for pieces in ([data], singly(data)):
-        up = upstream(setting("native"))
+        up = upstream(parser_settings("native"))
         events = [event for piece in pieces for event in up.feed(piece)]
         assert merge([*events, *up.close()])[:2] == [TextDelta(0, "hi"), Finish(0, "stop")] and up.done
 
@@ -180,7 +194,9 @@ def test_usage_is_read_from_timings_if_there_is_no_other():
 
 def test_usage_is_estimated_with_a_warning_if_none_is_given():
     ledger = Warnings()
-    events = events_of([chunk(content="12345"), chunk(reasoning="678"), chunk("stop"), DONE], setting(ledger=ledger))
+    events = events_of(
+        [chunk(content="12345"), chunk(reasoning="678"), chunk("stop"), DONE], parser_settings(ledger=ledger)
+    )
     assert events[-1] == Usage(10, 2, reasoning=1) and ledger.entries() == ["estimated:usage"]
 
 
@@ -203,7 +219,7 @@ def test_reasoning_tokens_are_estimated_by_share_of_the_text(stated, thought, an
             continue
         ledger = Warnings()
         usage = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": stated}})
-        events = events_of([*pieces, chunk("stop"), usage, DONE], setting("think", ledger=ledger))
+        events = events_of([*pieces, chunk("stop"), usage, DONE], parser_settings("think", ledger=ledger))
         last = last_usage(events)
         markup = len("<think></think>") if len(pieces) == 1 else 0
         share = -(-stated * len(thought) // (len(thought + answer) + markup))
@@ -216,7 +232,7 @@ def test_reasoning_tokens_that_are_counted_are_not_estimated():
     ledger = Warnings()
     counts = {"prompt_tokens": 3, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 2}}
     stream = [chunk(reasoning="hm"), chunk("stop"), sse({"choices": [], "usage": counts}), DONE]
-    assert last_usage(events_of(stream, setting(ledger=ledger))) == Usage(3, 9, reasoning=2)
+    assert last_usage(events_of(stream, parser_settings(ledger=ledger))) == Usage(3, 9, reasoning=2)
     assert ledger.entries() == []
 
 
@@ -316,7 +332,7 @@ def test_number_that_no_double_can_be_is_sent_as_one_that_is(number):
 @pytest.mark.parametrize("end", [b"\n", b"\n\n", b"\r\n", b"\r"])
 def test_member_of_several_lines_is_sent_in_one(end):
     body = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"x":{"y":%b[1,%b2]}}' % (end, end)
-    up = upstream(setting())
+    up = upstream(parser_settings())
     up.set_content_type("application/json")
     (extra,) = [event for event in [*up.feed(body), *up.close()] if isinstance(event, ExtraField)]
     assert json.loads(bytes(extra.json)) == {"y": [1, 2]} and len(bytes(extra.json).splitlines()) == 1
@@ -354,7 +370,7 @@ def test_annotations_and_refusals_are_passed():
 def test_choice_that_comes_first_is_choice_0_and_others_are_dropped():
     ledger = Warnings()
     stream = [chunk(content="a", index=5), chunk(content="b", index=7), chunk("stop", index=5), DONE]
-    assert events_of(stream, setting(ledger=ledger))[:2] == [TextDelta(0, "a"), Finish(0, "stop")]
+    assert events_of(stream, parser_settings(ledger=ledger))[:2] == [TextDelta(0, "a"), Finish(0, "stop")]
     assert "dropped:choices" in ledger.entries()
 
 
@@ -400,12 +416,12 @@ TWO_CALLS = [
 )  # fmt: skip
 def test_tool_calls_of_the_backend_are_repaired(deltas):
     stream = [*(chunk(tool_calls=delta) for delta in deltas), chunk("tool_calls"), DONE]
-    assert events_of(stream, setting("native"))[:-1] == TWO_CALLS
+    assert events_of(stream, parser_settings("native"))[:-1] == TWO_CALLS
 
 
 def ids_and_warnings(stream, **options):
     ledger = Warnings()
-    events = events_of(stream, setting("native", ledger=ledger, **options))
+    events = events_of(stream, parser_settings("native", ledger=ledger, **options))
     return [e.id for e in events if type(e) is ToolCallStart], ledger.entries()
 
 
@@ -438,7 +454,7 @@ def test_tool_call_with_invalid_json_does_not_change_the_order():
         chunk("tool_calls"),
         DONE,
     ]
-    starts = [e for e in events_of(stream, setting("native")) if type(e) in (ToolCallStart, ToolCallEnd)]
+    starts = [e for e in events_of(stream, parser_settings("native")) if type(e) in (ToolCallStart, ToolCallEnd)]
     assert starts == [
         ToolCallStart(0, 0, "a", "f"),
         ToolCallEnd(0, 0, complete=False),
@@ -451,7 +467,8 @@ def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
     def events_and_warnings(reason):
         ledger = Warnings()
         events = events_of(
-            [chunk(tool_calls=[call(0, "a", "f", '{"o": ["x"')]), chunk(reason), DONE], setting("native", ledger=ledger)
+            [chunk(tool_calls=[call(0, "a", "f", '{"o": ["x"')]), chunk(reason), DONE],
+            parser_settings("native", ledger=ledger),
         )
         return [e for e in events if type(e) in (ToolArgsDelta, ToolCallEnd, Finish)], ledger.entries()
 
@@ -471,7 +488,7 @@ def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
 )
 def test_tool_call_arguments_get_the_brackets_that_are_missing(sent, tail):
     stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
-    (args,) = [e.json for e in events_of(stream, setting("native")) if type(e) is ToolArgsDelta]
+    (args,) = [e.json for e in events_of(stream, parser_settings("native")) if type(e) is ToolArgsDelta]
     assert json.loads(args) == json.loads(sent + tail)
 
 
@@ -494,7 +511,7 @@ def test_tool_call_arguments_get_the_brackets_that_are_missing(sent, tail):
 def test_tool_call_arguments_that_end_in_a_value_stay_as_they_came(sent):
     ledger = Warnings()
     stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
-    events = events_of(stream, setting("native", ledger=ledger))
+    events = events_of(stream, parser_settings("native", ledger=ledger))
     assert events[1:3] == [ToolArgsDelta(0, 0, sent), ToolCallEnd(0, 0, complete=False)]
     assert "invalid:tool_calls.function.arguments" in ledger.entries()
 
@@ -507,18 +524,24 @@ def test_tool_call_arguments_may_have_the_piece_null():
     ]
     whole = b"".join([*stream, chunk("stop"), DONE])
     for pieces in ([whole], singly(whole)):
-        assert events_of(pieces, setting("native"))[1] == ToolArgsDelta(0, 0, '{"a":null}')
+        assert events_of(pieces, parser_settings("native"))[1] == ToolArgsDelta(0, 0, '{"a":null}')
 
 
 def test_tool_call_arguments_that_no_tail_closes_are_passed_unchanged():
     stream = [chunk(tool_calls=[call(0, "a", "f", "]}{")]), chunk("stop"), DONE]
-    assert events_of(stream, setting("native"))[1:3] == [ToolArgsDelta(0, 0, "]}{"), ToolCallEnd(0, 0, complete=False)]
+    assert events_of(stream, parser_settings("native"))[1:3] == [
+        ToolArgsDelta(0, 0, "]}{"),
+        ToolCallEnd(0, 0, complete=False),
+    ]
 
 
 def test_tool_call_arguments_without_a_name_are_text():
     stream = [chunk(tool_calls=[call(0, None, None, '{"a":1}')]), chunk("tool_calls"), DONE]
     ledger = Warnings()
-    assert events_of(stream, setting("native", ledger=ledger))[:2] == [TextDelta(0, '{"a":1}'), Finish(0, "stop")]
+    assert events_of(stream, parser_settings("native", ledger=ledger))[:2] == [
+        TextDelta(0, '{"a":1}'),
+        Finish(0, "stop"),
+    ]
     assert "repaired:finish_reason" in ledger.entries()
     assert events_of(stream)[0] == TextDelta(0, '{"a":1}')
 
@@ -530,7 +553,7 @@ def test_tool_call_is_read_from_a_legacy_function_call():
         chunk("function_call"),
         DONE,
     ]
-    assert events_of(stream, setting("native"))[:4] == [
+    assert events_of(stream, parser_settings("native"))[:4] == [
         ToolCallStart(0, 0, "call_0", "f"), ToolArgsDelta(0, 0, "{}"), ToolCallEnd(0, 0), Finish(0, "tool_calls"),
     ]  # fmt: skip
 
@@ -544,7 +567,7 @@ def test_tool_calls_that_interleave_are_held_up_to_a_limit():
         chunk("stop"),
         DONE,
     ]
-    assert events_of(stream, setting("native", limit=50, ledger=ledger))[:-2] == [
+    assert events_of(stream, parser_settings("native", limit=50, ledger=ledger))[:-2] == [
         ToolCallStart(0, 0, "a", "f"),
         ToolArgsDelta(0, 0, '{"a'),
         ToolCallEnd(0, 0, complete=False),
@@ -558,7 +581,7 @@ def test_tool_calls_that_interleave_are_held_up_to_a_limit():
 def test_tool_call_ends_at_the_text_after_it():
     stream = [chunk(tool_calls=[call(0, "a", "f", "{}")]), chunk(content="done"), chunk("stop"), DONE]
     for format in ("native", "hermes_json"):
-        assert events_of(stream, setting(format))[2:5] == [
+        assert events_of(stream, parser_settings(format))[2:5] == [
             ToolCallEnd(0, 0),
             TextDelta(0, "done"),
             Finish(0, "tool_calls"),
@@ -572,7 +595,7 @@ def test_text_ends_at_a_tool_call_of_the_backend():
 
 def test_reasoning_opened_by_the_prompt_ends_if_the_backend_splits_by_itself():
     stream = [chunk(reasoning_content="hm"), chunk(content="answer"), chunk("stop"), DONE]
-    assert events_of(stream, setting("think", thought_open=True))[:2] == [
+    assert events_of(stream, parser_settings("think", thought_open=True))[:2] == [
         ReasoningDelta(0, "hm"),
         TextDelta(0, "answer"),
     ]
@@ -614,7 +637,7 @@ ENTRY = {
     ],
 )
 def test_logprobs_have_many_shapes(value, wanted):
-    (text, *_) = events_of([chunk(content="hi", logprobs=value), chunk("stop"), DONE], setting("native"))
+    (text, *_) = events_of([chunk(content="hi", logprobs=value), chunk("stop"), DONE], parser_settings("native"))
     assert text == TextDelta(0, "hi", wanted)
 
 
@@ -652,7 +675,7 @@ def test_logprobs_stay_with_their_text_and_those_of_markup_are_dropped():
     streamed = [
         chunk(content=token, logprobs={"content": [entry]}) for token, entry in zip(tokens, entries, strict=True)
     ]
-    whole = events_of([chunk("stop", content=text, logprobs={"content": entries})], setting(ledger=ledger))
+    whole = events_of([chunk("stop", content=text, logprobs={"content": entries})], parser_settings(ledger=ledger))
     assert "dropped:logprobs" in ledger.entries()
     assert whole == events_of([*streamed, chunk("stop")])
     assert [e for e in whole if type(e) is TextDelta] == [
@@ -698,7 +721,10 @@ def test_finish_reasons_of_errors_are_failures(reason):
 
 def test_finish_reason_missing_before_done_is_stop_with_a_warning():
     ledger = Warnings()
-    assert events_of([chunk(content="a"), DONE], setting(ledger=ledger))[:2] == [TextDelta(0, "a"), Finish(0, "stop")]
+    assert events_of([chunk(content="a"), DONE], parser_settings(ledger=ledger))[:2] == [
+        TextDelta(0, "a"),
+        Finish(0, "stop"),
+    ]
     assert "synthesised:finish_reason" in ledger.entries()
 
 
@@ -888,7 +914,7 @@ def test_chunk_work_does_not_depend_on_the_chunks_before(format, before, word):
             gc.enable()
         return calls
 
-    data, up = chunk(content=word), upstream(setting(format))
+    data, up = chunk(content=word), upstream(parser_settings(format))
     list(up.feed(chunk(content=before or "x") + data * 10))
     list(up.feed(data))  # the form is known from here on
     first = calls_for(up, 100)
@@ -905,7 +931,7 @@ def test_text_keeps_its_order_while_the_second_of_two_interleaved_calls_is_open(
         chunk(tool_calls=[call(1, None, None, '{"n": 1}')]), chunk(content="four"), chunk("tool_calls"), DONE,
     ]  # fmt: skip
     tools = {"f": {}, "g": {}, "get": {}}  # the name of the second call may go on
-    settings = structs.replace(setting(format, tools=tools), whole=whole, auto=format == "auto")
+    settings = structs.replace(parser_settings(format, tools=tools), whole=whole, auto=format == "auto")
     events = events_of(pieces, settings)
     assert "".join(event.text for event in events if type(event) is TextDelta) == "one two three four"
     assert grammatical([event for event in events if type(event) is not Usage])
@@ -914,7 +940,7 @@ def test_text_keeps_its_order_while_the_second_of_two_interleaved_calls_is_open(
 def test_reasoning_tags_of_bedrock_in_the_text_of_a_server_with_reasoning_of_its_own_stay():
     data = chunk(reasoning_content="hm") + chunk(content="<reasoning>x</reasoning>y") + chunk("stop") + DONE
     for pieces in ([data], singly(data)):
-        assert events_of(pieces, setting("harmony"))[:2] == [
+        assert events_of(pieces, parser_settings("harmony"))[:2] == [
             ReasoningDelta(0, "hm"),
             TextDelta(0, "<reasoning>x</reasoning>y"),
         ]
@@ -925,4 +951,7 @@ def test_reasoning_between_tags_of_bedrock_precedes_a_call_of_the_server():
     made = {"tool_calls": [call(0, "c", "f", '{"n": 1}')]}
     data = b"".join(chunk(content=part) for part in parts) + chunk(**made) + chunk("tool_calls") + DONE
     for pieces in ([data], singly(data)):
-        assert [type(event) for event in events_of(pieces, setting("harmony"))][:2] == [ReasoningDelta, ToolCallStart]
+        assert [type(event) for event in events_of(pieces, parser_settings("harmony"))][:2] == [
+            ReasoningDelta,
+            ToolCallStart,
+        ]

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.events import Failure, TextDelta, Usage
 from support.format_events import strings, written
-from support.pipeline import DONE, chunk, events_of, setting, singly
+from support.pipeline import DONE, chunk, events_of, parser_settings, singly
 
 STREAM = chunk(content="Hel") + chunk(content="lo") + chunk("stop") + DONE
 TYPES = ["", "text/plain; charset=utf-8", "application/json", "application/octet-stream"]
@@ -18,11 +18,15 @@ BODY = b'{"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}
 def test_stream_is_read_by_its_beginning(content_type, start):
     data = start + STREAM
     for pieces in ([data], singly(data), [data[:3], data[3:]]):
-        assert strings(written(events_of(pieces, setting("native"), content_type=content_type)), "text") == "Hello"
+        assert (
+            strings(written(events_of(pieces, parser_settings("native"), content_type=content_type)), "text") == "Hello"
+        )
 
 
 def test_stream_without_its_type_arrives_in_pieces():
-    found = [type(one) for one in events_of([chunk(content="a"), chunk("stop")], setting("native"), content_type="")]
+    found = [
+        type(one) for one in events_of([chunk(content="a"), chunk("stop")], parser_settings("native"), content_type="")
+    ]
     assert found[0] is TextDelta
 
 
@@ -30,7 +34,7 @@ def test_stream_without_its_type_arrives_in_pieces():
 def test_body_is_no_stream(start):
     data = start + BODY
     for pieces in ([data], singly(data)):
-        found = events_of(pieces, setting("native"), content_type="text/plain")
+        found = events_of(pieces, parser_settings("native"), content_type="text/plain")
         assert strings(written(found), "text") == "Hello" and Usage(3, 0) in [
             one for one in found if type(one) is Usage
         ]
@@ -39,5 +43,5 @@ def test_body_is_no_stream(start):
 @pytest.mark.parametrize("body", [b"", b"d", b"data", b"<html>", b"Error: no", b"database: down"])
 def test_body_that_is_neither_is_a_failure(body):
     for pieces in ([body], singly(body)):
-        (failure,) = events_of(pieces, setting("native"), content_type="text/plain")
+        (failure,) = events_of(pieces, parser_settings("native"), content_type="text/plain")
         assert type(failure) is Failure and failure.problem.status == 502

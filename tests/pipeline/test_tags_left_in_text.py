@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.formats import FORMATS
 from support.format_events import calls, strings, written
-from support.pipeline import DONE, call, chunk, events_of, setting, singly
+from support.pipeline import DONE, call, chunk, events_of, parser_settings, singly
 
 TOOLS = {"f": {"properties": {"a": {"type": "string"}}}}
 ONE, TWO = ({"tool_calls": [call(n, f"c{n}", "f", f'{{"a": "{n}"}}')]} for n in range(2))
@@ -69,8 +69,8 @@ def deltas_of(parts, size=1000):
 
 def found_in(parts, format, size=1000):
     data = b"".join(chunk(**delta) for delta in deltas_of(parts, size)) + chunk("tool_calls") + DONE
-    events = written(events_of([data], setting(format, tools=TOOLS)))
-    assert written(events_of(singly(data), setting(format, tools=TOOLS))) == events
+    events = written(events_of([data], parser_settings(format, tools=TOOLS)))
+    assert written(events_of(singly(data), parser_settings(format, tools=TOOLS))) == events
     return strings(events, "text"), calls(events)
 
 
@@ -79,7 +79,7 @@ def found_in_body(parts, format):
     function = [{**one, "type": "function"} for part in made for one in part["tool_calls"]]
     message = {"role": "assistant", "content": "".join(texts), "tool_calls": function}
     body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
-    how = replace(setting(format, tools=TOOLS), whole=True, auto=format == "auto")
+    how = replace(parser_settings(format, tools=TOOLS), whole=True, auto=format == "auto")
     events = written(events_of([body], how, content_type="application/json"))
     return strings(events, "text"), calls(events)
 
@@ -134,4 +134,6 @@ def test_tags_without_a_call_stay_text(left):
 
 def test_tags_beside_a_call_stay_text_without_offered_tools():
     data = b"".join(chunk(**one) for one in deltas_of(["<tool_call>\n", ONE, "\n</tool_call>"])) + chunk("stop") + DONE
-    assert strings(written(events_of([data], setting("auto", tools={}))), "text") == "<tool_call>\n\n</tool_call>"
+    assert (
+        strings(written(events_of([data], parser_settings("auto", tools={}))), "text") == "<tool_call>\n\n</tool_call>"
+    )

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.errors import Problem
 from gateway.events import ExtraField, Failure, Finish, TextDelta, Usage
-from support.pipeline import DONE, chunk, events_of, setting, sse, upstream
+from support.pipeline import DONE, chunk, events_of, parser_settings, sse, upstream
 
 LATE = Problem(504, "The backend was silent for too long.", "upstream_timeout")
 NESTED = b"[" * 100_000 + b"]" * 100_000
@@ -18,7 +18,7 @@ def test_payload_that_is_unreadable_is_a_failure(payload):
 
 def test_content_of_parts_with_one_that_is_unreadable_is_a_failure():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": 5}]
-    text, failure, *_ = events_of([chunk(content=parts), DONE], setting("native"))
+    text, failure, *_ = events_of([chunk(content=parts), DONE], parser_settings("native"))
     assert text == TextDelta(0, "a") and type(failure) is Failure and failure.problem.status == 502
 
 
@@ -29,7 +29,7 @@ def test_error_with_nan_keeps_its_message():
 
 @pytest.mark.parametrize("half", [b'data: {"choices": [{"del', b"data: [DO", b"da", b"data: " + NESTED[:200_000]])
 def test_failure_after_half_an_event_keeps_its_cause(half):
-    up = upstream(setting("native"))
+    up = upstream(parser_settings("native"))
     events = [*up.feed(chunk(content="hi")), *up.feed(half), *up.fail(LATE)]
     assert events == [TextDelta(0, "hi"), Failure(LATE)]
 
@@ -42,7 +42,7 @@ def test_event_that_is_a_bare_error_keeps_its_message(more):
 
 @pytest.mark.parametrize("payload", [{"message": {"a": 1}}, {"message": "loading", "choices": []}, {"progress": 1}])
 def test_event_that_only_looks_like_an_error_is_none(payload):
-    found = events_of([sse(payload), chunk(content="hi"), chunk("stop"), DONE], setting("native"))
+    found = events_of([sse(payload), chunk(content="hi"), chunk("stop"), DONE], parser_settings("native"))
     assert [event for event in found if isinstance(event, TextDelta | Finish)] == [
         TextDelta(0, "hi"),
         Finish(0, "stop"),
@@ -52,7 +52,7 @@ def test_event_that_only_looks_like_an_error_is_none(payload):
 @pytest.mark.parametrize("huge", [2**63, 2**70, 10**40, 1e30, "9" * 30])
 def test_usage_that_is_no_count_is_left_out(huge):
     usage = {"choices": [], "usage": {"prompt_tokens": huge, "completion_tokens": 3}}
-    found = events_of([chunk("stop", content="hi"), sse(usage), DONE], setting("native"))
+    found = events_of([chunk("stop", content="hi"), sse(usage), DONE], parser_settings("native"))
     assert [event for event in found if isinstance(event, Usage)] == [Usage(0, 3)]
 
 
@@ -64,7 +64,7 @@ def test_payload_of_large_numbers_alone_is_no_answer():
         b'{"a": {"usage": ' + b"1" * 5000 + b"}}",
         b"[" * 2000 + b"]" * 2000,
     ):
-        found = events_of([b"data: " + payload + b"\n\n"], setting("native"))
+        found = events_of([b"data: " + payload + b"\n\n"], parser_settings("native"))
         assert [type(event) for event in found if type(event) is not ExtraField] == [Failure]
 
 
@@ -81,13 +81,13 @@ def test_large_payload_that_is_unreadable_is_not_mended():
 
 
 def test_event_that_is_cut_after_the_finish_is_ignored():
-    up = upstream(setting("native"))
+    up = upstream(parser_settings("native"))
     events = [*up.feed(chunk("stop", content="hi")), *up.feed(b'data: {"choices": [], "usa'), *up.fail(LATE)]
     assert events == [TextDelta(0, "hi"), Finish(0, "stop"), Usage(10, 1)]
 
 
 def test_event_without_its_empty_line_counts_at_the_end():
     error = sse({"error": {"message": "no memory", "code": 500}}).rstrip()
-    assert events_of([chunk(content="hi"), error], setting("native"))[-1] == Failure(
+    assert events_of([chunk(content="hi"), error], parser_settings("native"))[-1] == Failure(
         Problem(502, "no memory", "upstream_error")
     )

@@ -13,7 +13,7 @@ from gateway.pipeline.normalizer import Normalizer
 from gateway.pipeline.upstream_reader import BodyBuffer, passes_unchanged
 from gateway.sse import FrameTooLong
 from gateway.warnings import Warnings
-from support.pipeline import TOOLS, events_of, setting, singly
+from support.pipeline import TOOLS, events_of, parser_settings, singly
 
 LIKELY = Logprob("Hi", -0.5, None)
 CONTEXTS = [ParseContext(TOOLS), ParseContext({}, prefill="Hi", echoed=True), ParseContext({}, prefill="Hi")]
@@ -41,7 +41,7 @@ def body_of(text, finish="stop", **more):
 @given(ANSWERS, st.sampled_from(["native", "hermes_json"]), st.sampled_from(CONTEXTS))
 def test_normalizer_keeps_only_events_that_feeding_would_not_change(events, format, context):
     ledger = Warnings()
-    settings = replace(setting(format, ledger=ledger), context=context)
+    settings = replace(parser_settings(format, ledger=ledger), context=context)
     fed = Normalizer(settings)
     output = [event for one in events for event in fed.feed(one)]
     output += fed.close()
@@ -52,8 +52,8 @@ def test_normalizer_keeps_only_events_that_feeding_would_not_change(events, form
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
     kept = [Usage(5, 2), TextDelta(0, "Hi"), Finish(0, finish)]
-    assert passes_unchanged(kept, setting("native"))
-    assert events_of_body(setting("native"), body_of("Hi", finish)) == kept
+    assert passes_unchanged(kept, parser_settings("native"))
+    assert events_of_body(parser_settings("native"), body_of("Hi", finish)) == kept
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,10 @@ def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
 )  # fmt: skip
 def test_whole_body_of_another_shape_is_normalized(settings, body, options, expected_events, noted):
     ledger = Warnings()
-    assert events_of_body(replace(setting("native", ledger=ledger), **settings), body, **options) == expected_events
+    assert (
+        events_of_body(replace(parser_settings("native", ledger=ledger), **settings), body, **options)
+        == expected_events
+    )
     assert ledger.entries() == noted
 
 
@@ -77,7 +80,7 @@ def test_whole_body_that_is_too_long_is_a_failure(pieces):
     body = json.dumps(body_of("Hi")).encode()
     size = -(-len(body) // pieces)
     cut = [body[i : i + size] for i in range(0, len(body), size)]
-    [event] = events_of(cut, setting("native"), content_type="application/json", limit=64)
+    [event] = events_of(cut, parser_settings("native"), content_type="application/json", limit=64)
     assert isinstance(event, Failure)
     assert (event.problem.status, event.problem.code) == (502, "frame_too_long")
 

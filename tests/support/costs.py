@@ -38,7 +38,7 @@ from support.edge_costs import (
 from support.format_events import untraced
 from support.messages import encoder_of
 from support.paths import TESTS
-from support.pipeline import call, chunk, setting, upstream
+from support.pipeline import call, chunk, parser_settings, upstream
 from support.responses import new_encoder
 from support.turns import make_turn
 from support.upstream import DONE, END, HELLO, head
@@ -61,13 +61,13 @@ def chat_turn(format):
 def responses_turn(format):
     """Return a pipeline of a response."""
     request = Request(model="m", messages=(), stream=True)
-    return Pipeline(request, lambda _: upstream(setting(format, ledger=Warnings())), new_encoder())
+    return Pipeline(request, lambda _: upstream(parser_settings(format, ledger=Warnings())), new_encoder())
 
 
 def message_turn(format):
     """Return a pipeline of a message."""
     request = Request(model="m", messages=(), stream=True)
-    return Pipeline(request, lambda _: upstream(setting(format, ledger=Warnings())), encoder_of())
+    return Pipeline(request, lambda _: upstream(parser_settings(format, ledger=Warnings())), encoder_of())
 
 
 def chunk_cost(new, format, before, data):

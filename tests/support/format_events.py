@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gateway.events import Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
 from gateway.formats.parser import ParseContext
 from gateway.pipeline.normalizer import Normalizer
-from support.pipeline import TOOLS, merge, setting
+from support.pipeline import TOOLS, merge, parser_settings
 
 OFFERED = ParseContext(TOOLS)
 
@@ -30,7 +30,7 @@ def untraced(test):
 
 def text_events(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=None, limit=8 << 20):
     """Return the events of a text in these pieces."""
-    normalizer = Normalizer(replace(setting(format, ledger=ledger, limit=limit), context=context))
+    normalizer = Normalizer(replace(parser_settings(format, ledger=ledger, limit=limit), context=context))
     events = [event for piece in pieces if piece for event in normalizer.feed(TextDelta(0, piece))]
     return merge([*events, *normalizer.feed(Finish(0, finish)), *normalizer.close()])
 

@@ -89,7 +89,9 @@ def grammatical(events):
     return finished and open_call is None
 
 
-def setting(format="hermes_json", *, tools=TOOLS, thought_open=False, ledger=None, taken=frozenset(), limit=8 << 20):
+def parser_settings(
+    format="hermes_json", *, tools=TOOLS, thought_open=False, ledger=None, taken=frozenset(), limit=8 << 20
+):
     """Return the settings of a parser."""
     new_id = map("call_{}".format, count()).__next__
     context = ParseContext(tools, thought_open)
@@ -98,7 +100,7 @@ def setting(format="hermes_json", *, tools=TOOLS, thought_open=False, ledger=Non
 
 def upstream(settings=None, *, filters=(), n=1, wanted=frozenset(), content_type=EVENT_STREAM, limit=8 << 20):
     """Return a reader of an upstream's response."""
-    settings = settings or setting()
+    settings = settings or parser_settings()
     up = UpstreamReader(ChatDecoder(settings.ledger, n, wanted), settings, lambda: 40, filters, limit)
     up.set_content_type(content_type)
     return up

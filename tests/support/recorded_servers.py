@@ -185,11 +185,13 @@ def _round(name, question, ledger, format):
     tools = {tool.name: tool.definition["parameters"] for tool in request.callable_tools}
     context = ParseContext(tools, exchange.server.thought == "open")
     own = "native" if exchange.path == COMPLETIONS else exchange.server.format
-    setting = ParserSettings(FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger)
+    parser_settings = ParserSettings(
+        FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger
+    )
     decoder = ChatDecoder(ledger, request.n, requested_extra_fields(request))
     if promise := output_validation(question, EnforcementTerms, ledger):
         filters.append(promise)
-    return request, lambda _: UpstreamReader(decoder, setting, lambda: 40, filters)
+    return request, lambda _: UpstreamReader(decoder, parser_settings, lambda: 40, filters)
 
 
 def golden(name):

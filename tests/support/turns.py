@@ -7,7 +7,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.server.observability.request_recorder import RecordedPipeline, record_rounds
 from gateway.transforms import lower_request
 from gateway.warnings import Warnings
-from support.pipeline import setting, upstream
+from support.pipeline import parser_settings, upstream
 
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
 
@@ -34,7 +34,7 @@ def make_turn(
     question, ledger = question or chat_params(tools=[FUNCTION]), ledger or Warnings()
     request, filters = lower_request(question.request, ledger)
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
-    settings = setting(format, tools=schemas, ledger=ledger)
+    settings = parser_settings(format, tools=schemas, ledger=ledger)
     head = chat.CompletionHead("chatcmpl-1", 7, "m", reasoning)
     encoder = encoder or chat.chat_encoder(head, question, ledger, lambda: "xx")
 

@@ -30,7 +30,7 @@ from gateway.warnings import Warnings
 from support.messages import encoder_of
 from support.messages_events import checked as checked_message
 from support.messages_events import checked_whole as checked_body
-from support.pipeline import DONE, payloads, setting, sse
+from support.pipeline import DONE, parser_settings, payloads, sse
 from support.random_streams import SCHEMAS, stream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
@@ -234,7 +234,7 @@ def _sent(body, n, way, ledger, random):
     question = chat_params(tools=_TOOLS, stream=way.stream, n=n)
     decoder = DIALECTS["ollama" if way.wire == "lines" else "openai"].decoder(question.request, ledger)
     settings = replace(
-        setting(way.format, tools=SCHEMAS, ledger=ledger), whole=not way.stream, auto=way.format == "auto"
+        parser_settings(way.format, tools=SCHEMAS, ledger=ledger), whole=not way.stream, auto=way.format == "auto"
     )
     if way.api == "chat":
         encoder = chat.chat_encoder(chat.CompletionHead("c", 7, "m", ("reasoning_content",)), question, ledger, str)

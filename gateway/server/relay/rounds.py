@@ -55,7 +55,7 @@ class UpstreamRound(Struct, frozen=True):
     bodies: Sequence[bytes]
     chosen: FormatChoice
     _dialect: Dialect
-    _setting: ParserSettings
+    _settings: ParserSettings
     _filters: Sequence[EventFilter]
 
     def open(self) -> RoundSource:
@@ -75,14 +75,14 @@ class UpstreamRound(Struct, frozen=True):
             Continuous(
                 lambda: estimate_tokens_from_characters(self.prompt_characters),
                 estimate_tokens_from_characters,
-                self._setting.ledger,
+                self._settings.ledger,
             ),
         )
 
     def _upstream(self, request: Request, filters: Sequence[EventFilter]) -> UpstreamReader:
-        setting = self._setting
-        decoder = self._dialect.decoder(request, setting.ledger)
-        return UpstreamReader(decoder, setting, lambda: self.prompt_characters, filters, setting.limit)
+        settings = self._settings
+        decoder = self._dialect.decoder(request, settings.ledger)
+        return UpstreamReader(decoder, settings, lambda: self.prompt_characters, filters, settings.limit)
 
     def make_call(
         self,
@@ -121,7 +121,7 @@ class UpstreamRound(Struct, frozen=True):
         """
         if request.n == 1 or not isinstance(self.route.backend.kind.fields["n"], EmulatedRule):
             return self
-        self._setting.ledger.add("emulated", "n")
+        self._settings.ledger.add("emulated", "n")
         if not isinstance(seed := request.rest.get("seed"), int):
             return replace(self, bodies=[*self.bodies] * request.n)
         seeded = (replace(request, rest={**request.rest, "seed": seed + i}) for i in range(request.n))
@@ -146,7 +146,7 @@ class UpstreamRound(Struct, frozen=True):
         empty: finds a response without content; rebuild: makes the round of another attempt.
         """
         filters = [*self._filters, *policies]
-        round = self.route, self.request, self.bodies, self.chosen, self._dialect, self._setting, filters
+        round = self.route, self.request, self.bodies, self.chosen, self._dialect, self._settings, filters
         return EnforcedRound(*round, policies, empty, rebuild)
 
     def recording_entry(self, at: float) -> PreparedEntry:

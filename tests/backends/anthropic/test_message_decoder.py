@@ -56,8 +56,8 @@ EVERYTHING = message(
 
 def reader(*, native=False, ledger=None):
     ledger = Warnings() if ledger is None else ledger
-    setting = ParserSettings(None, ParseContext(TOOLS), lambda: "call_new", ledger)
-    return UpstreamReader(MessageDecoder(ledger, native=native), setting, lambda: 8)
+    parser_settings = ParserSettings(None, ParseContext(TOOLS), lambda: "call_new", ledger)
+    return UpstreamReader(MessageDecoder(ledger, native=native), parser_settings, lambda: 8)
 
 
 def read(*pieces, content_type="text/event-stream", **options):

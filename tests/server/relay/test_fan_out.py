@@ -252,8 +252,10 @@ async def test_upstream_call_is_judged_by_its_own_end_or_failure():
 def fan(n):
     """Return a FanOut of so many upstreams with native tool calls."""
     ledger = Warnings()
-    setting = ParserSettings(None, ParseContext({}), str, ledger)
-    members = [UpstreamReader(ChatDecoder(ledger, 1, {"prompt_token_ids"}), setting, lambda: 4) for _ in range(n)]
+    parser_settings = ParserSettings(None, ParseContext({}), str, ledger)
+    members = [
+        UpstreamReader(ChatDecoder(ledger, 1, {"prompt_token_ids"}), parser_settings, lambda: 4) for _ in range(n)
+    ]
     for member in members:
         member.set_content_type("text/event-stream")
     return FanOut(members)
