@@ -37,7 +37,7 @@ def _merged(parts: Sequence[Any]) -> Any:  # noqa: ANN401 - decoded JSON
     kind = type(parts[-1])
     if kind not in (str, list, dict):
         return parts[-1]
-    other = [place for place, part in enumerate(parts) if type(part) is not kind]
+    other = [i for i, part in enumerate(parts) if type(part) is not kind]
     alike = parts[other[-1] + 1 :] if other else parts
     if kind is str:
         return "".join(alike)

@@ -111,13 +111,13 @@ class ChoiceNormalizer:
 
     def _read_run(self, texts: Sequence[TextDelta], parser: FormatParser) -> None:
         """Feed several texts to the parser.  Only after a tool call do the boundaries between their events matter."""
-        calls, out, place, passed = self._calls, self._out, 0, True
+        calls, out, start, passed = self._calls, self._out, 0, True
         for event in texts:
             if not parser.feed(event.text):
                 passed = False
             if calls.count:
-                join_pieces(out, place, calls_only=True)
-                place = len(out)
+                join_pieces(out, start, calls_only=True)
+                start = len(out)
         if not passed and len(out) > _MAX_UNJOINED * len(texts):
             join_pieces(out)
 
@@ -169,11 +169,11 @@ class ChoiceNormalizer:
         self._end_text(self._output.limited)
         self._out += after
 
-    def _join(self, place: int) -> None:
+    def _join(self, start: int) -> None:
         """Join the events from this position on: those of a tool call, or of any text if they are many."""
-        many = len(self._out) > place + _MAX_UNJOINED
+        many = len(self._out) > start + _MAX_UNJOINED
         if many or self._calls.count:
-            join_pieces(self._out, place, calls_only=not many)
+            join_pieces(self._out, start, calls_only=not many)
 
     def _take_events(self) -> list[Event]:
         if self._structured and self._structured.queue:

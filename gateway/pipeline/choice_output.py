@@ -126,7 +126,7 @@ class ChoiceOutput:
 
     def take_back_text(self) -> list[Event]:
         """Remove the text that the client has not received, and return the other events behind its beginning."""
-        first = next(place for place, event in enumerate(self.events) if type(event) is TextDelta)
+        first = next(i for i, event in enumerate(self.events) if type(event) is TextDelta)
         after = [event for event in self.events[first:] if type(event) is not TextDelta]
         self._drop_logprobs()
         del self.events[first:]
@@ -158,16 +158,16 @@ class ChoiceOutput:
             self._ledger.add("dropped", "logprobs")
 
 
-def join_pieces(events: list[Event], place: int = 0, *, calls_only: bool = False) -> None:
+def join_pieces(events: list[Event], start: int = 0, *, calls_only: bool = False) -> None:
     """Replace consecutive texts, reasoning or arguments, from this position on, by one event each.
 
     Text with log-probabilities and signed reasoning stay unchanged.
 
     calls_only: texts and reasoning stay unchanged, too.
     """
-    if len(events) > place + 1:
-        runs = [(key, [*run]) for key, run in groupby(events[place:], _call_of if calls_only else _text_of)]
-        events[place:] = [event for key, run in runs for event in (run if key is None else [_joined(run)])]
+    if len(events) > start + 1:
+        runs = [(key, [*run]) for key, run in groupby(events[start:], _call_of if calls_only else _text_of)]
+        events[start:] = [event for key, run in runs for event in (run if key is None else [_joined(run)])]
 
 
 def _call_of(event: Event) -> int | None:

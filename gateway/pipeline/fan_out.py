@@ -76,23 +76,23 @@ class FanOut:
                 yield from self._lost(event.problem)
                 yield event
             else:
-                yield self._placed(event, self.current)
+                yield self._with_choice(event, self.current)
 
     def _lost(self, problem: Problem) -> Iterator[Event]:
         """Yield the usage of the other members."""
-        for place, member in enumerate(self._members):
-            if place != self.current:
+        for choice, member in enumerate(self._members):
+            if choice != self.current:
                 events = member.fail(problem)
-                yield from (self._placed(event, place) for event in events if not isinstance(event, Failure))
+                yield from (self._with_choice(event, choice) for event in events if not isinstance(event, Failure))
 
-    def _placed(self, event: Any, place: int) -> Event:  # noqa: ANN401 - any event but Failure
+    def _with_choice(self, event: Any, choice: int) -> Event:  # noqa: ANN401 - any event but Failure
         if isinstance(event, Usage):
-            self._counted[place] = event
+            self._counted[choice] = event
             return _sum(self._counted.values())
         if isinstance(event, ExtraField) and event.choice is None:
             return event
-        placed: Event = replace(event, choice=place) if place else event
-        return placed
+        numbered: Event = replace(event, choice=choice) if choice else event
+        return numbered
 
 
 def _sum(usages: Iterable[Usage]) -> Usage:

@@ -30,7 +30,7 @@ def format_of(text: str, read_in: Format | None, context: ParseContext) -> str:
 
     Of several, it is the one whose sign is first in the text.  read_in: the format that has found no tool call.
     """
-    begun = sorted(_begun(text), key=lambda one: _place(text, one[0]))
+    begun = sorted(_begun(text), key=lambda one: _position(text, one[0]))
     return next((name for name, parse in begun if parse is not read_in and calls(text, parse, context)), "")
 
 
@@ -43,7 +43,7 @@ def likely_formats(text: str, read_in: str, context: ParseContext) -> list[Forma
     known = FORMATS.get(read_in)
     others = [(name, parse) for name, parse in _begun(text) if not known or parse is not known.parse]
     guesses = [FormatGuess(name, calls=calls(text, parse, context)) for name, parse in others]
-    return sorted(guesses, key=lambda guess: (not guess.calls, _place(text, guess.format)))
+    return sorted(guesses, key=lambda guess: (not guess.calls, _position(text, guess.format)))
 
 
 def _begun(text: str) -> Iterator[tuple[str, Format]]:
@@ -85,8 +85,8 @@ def alone(context: ParseContext) -> ParseContext:
     return replace(context, thought_open=False, in_thought=None, forced=None, prefill="", echoed=False, called=False)
 
 
-def _place(text: str, format: str) -> int:
-    """Return the place of the first sign of a format, or the end of the text."""
+def _position(text: str, format: str) -> int:
+    """Return the position of the first sign of a format, or the end of the text."""
     signs = [sign for sign in FORMATS[format].signs if not sign.isalpha()]
     return min((text.find(sign) for sign in signs if sign in text), default=len(text))
 

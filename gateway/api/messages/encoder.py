@@ -221,8 +221,8 @@ class MessageBuilder:
         if not found or "url" not in found or type(self._open) is not TextBlock:
             self._ledger.add("dropped", "annotations")
             return
-        place = {"url": found["url"], "title": found.get("title"), "cited_text": "", "encrypted_index": ""}
-        self._open.cite({"type": "web_search_result_location", **place})
+        location = {"url": found["url"], "title": found.get("title"), "cited_text": "", "encrypted_index": ""}
+        self._open.cite({"type": "web_search_result_location", **location})
 
     def _media(self, e: ev.Media) -> None:
         if e.member != "blocks":

@@ -172,8 +172,8 @@ class ResponseBuilder:
         if type(self._open) is ReasoningItem:
             return self._open
         self._end_item()
-        place = self._frames, len(self._output), self._inputs.new_id("rs_")
-        self._open = thinking = ReasoningItem(*place, self._carrier, self._seal)
+        id = self._inputs.new_id("rs_")
+        self._open = thinking = ReasoningItem(self._frames, len(self._output), id, self._carrier, self._seal)
         return thinking
 
     def _seal(self, text: str, blocks: list[dict[str, Any]]) -> str | None:

@@ -240,12 +240,14 @@ class ChatDecoder:
             self._usage(chunk, out)
         if extra.response:
             self._pass(None, extra.response, out)
-        for place, (choice, members) in enumerate(zip(chunk.choices or (), extra.choices or _NO_MEMBERS, strict=False)):
-            self._choice(place, choice, members, out)
+        for number, (choice, members) in enumerate(
+            zip(chunk.choices or (), extra.choices or _NO_MEMBERS, strict=False)
+        ):
+            self._choice(number, choice, members, out)
         return out
 
-    def _choice(self, place: int, choice: wire.WireChoice, members: tuple[Members, Members], out: list[Event]) -> None:
-        if (index := self._choice_index(place if choice.index is None else choice.index)) is None:
+    def _choice(self, number: int, choice: wire.WireChoice, members: tuple[Members, Members], out: list[Event]) -> None:
+        if (index := self._choice_index(number if choice.index is None else choice.index)) is None:
             return
         last = self._before(index, members, out, ended=bool(choice.finish_reason)) if any(members) else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):

@@ -23,12 +23,12 @@ class ToolCallDecoder:
 
     def decode(self, index: int, message: wire.WireMessage, out: list[Event]) -> None:
         """Add the tool calls in a message of the choice `index`."""
-        for place, call in enumerate(message.tool_calls or ()):
+        for position, call in enumerate(message.tool_calls or ()):
             if call.custom:
-                self._custom_call(index, place, call.custom, call, out)
+                self._custom_call(index, position, call.custom, call, out)
             else:
                 self.end_custom(index, out)
-                self._call(index, place, call, out)
+                self._call(index, position, call, out)
         if message.function_call:
             self._call(index, 0, wire.WireToolCall(function=message.function_call), out)
 
@@ -38,10 +38,10 @@ class ToolCallDecoder:
             out.append(ToolArgsDelta(index, self._customs.pop(index), '"}'))
 
     def _custom_call(
-        self, index: int, place: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
+        self, index: int, position: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
     ) -> None:
         """Read a custom call as a function call, as backends are offered custom tools as functions."""
-        key = _key(call, place)
+        key = _key(call, position)
         if custom.name:
             self.end_custom(index, out)
             self._ledger.add("translated", "tool_calls.custom")
@@ -51,9 +51,9 @@ class ToolCallDecoder:
             self.decoded_characters += len(custom.input)
             out.append(ToolArgsDelta(index, key, json.encode(custom.input)[1:-1].decode()))
 
-    def _call(self, index: int, place: int, call: wire.WireToolCall, out: list[Event]) -> None:
+    def _call(self, index: int, position: int, call: wire.WireToolCall, out: list[Event]) -> None:
         function = call.function or wire.WireFunction()  # the id may come in a delta of its own
-        key = _key(call, place)
+        key = _key(call, position)
         signature = signature_of_call(call)
         id = "" if call.id is None else str(call.id)
         if function.name or id:
@@ -65,6 +65,6 @@ class ToolCallDecoder:
             out.append(ToolArgsDelta(index, key, text))
 
 
-def _key(call: wire.WireToolCall, place: int) -> int:
-    """Return the number of a call in its choice: the backend's index, else its place in the list."""
-    return place if call.index is None or call.index == "" else count_value(call.index)
+def _key(call: wire.WireToolCall, position: int) -> int:
+    """Return the number of a call in its choice: the backend's index, else its position in the list."""
+    return position if call.index is None or call.index == "" else count_value(call.index)
