@@ -166,7 +166,7 @@ class ModelRequestHandler:
         """Start the job of a response that may outlive its client; None if the client has to wait for the response."""
         held.callback(record_of(incoming.http.scope).retain())
         if request.params.background:
-            held.enter_context(self.acquire_concurrency(beside=1))
+            held.enter_context(self.acquire_concurrency(already_counted=1))
         scope = scope_without_connection(incoming.http.scope)  # the job is its own client
         job = await self.jobs.start(scope, incoming.raw, incoming.tenant, (request, targets), held)
         return JobResponder(job, self.store, self._config.stream.keepalive_seconds) if job else None
@@ -244,10 +244,10 @@ class ModelEndpoint:
         self._max_body, self._max_memory = config.limits.body_bytes, config.limits.memory_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._concurrency.inside >= self._max_concurrent:
+        if self._concurrency.in_progress >= self._max_concurrent:
             await error_responses.response_for(overloaded_error(), scope)(scope, receive, send)
             return
-        self._concurrency.inside += 1
+        self._concurrency.in_progress += 1
         try:
             http = HttpRequest(scope, receive, send)
             key = await self._authenticator.authenticate(http)
@@ -263,7 +263,7 @@ class ModelEndpoint:
         except ClientDisconnect:
             pass  # before its request was read: no client is left
         finally:
-            self._concurrency.inside -= 1
+            self._concurrency.in_progress -= 1
 
     def _handle_once(self, incoming: IncomingRequest, send: Send) -> Awaitable[object]:
         """Handle a request; one with an idempotency key runs once, and each repeat gets the same response."""

@@ -12,25 +12,25 @@ from gateway.server.worker_thread import start_in_thread
 class ConcurrencyLimit:
     """Count the requests in progress, over all generations of the application, and the bytes of their bodies.
 
-    inside: the requests in progress; buffers: the memory of their bodies.
+    in_progress: the number of requests; buffers: the memory of their bodies.
     """
 
     def __init__(self) -> None:
-        self.inside, self.buffers = 0, Buffers(partial(start_in_thread, trim))
+        self.in_progress, self.buffers = 0, Buffers(partial(start_in_thread, trim))
 
     @contextmanager
-    def acquire(self, most: float, beside: int = 0) -> Iterator[None]:
-        """Count a request within the block; raise UpstreamUnavailable at the limit `most`.
+    def acquire(self, max_requests: float, already_counted: int = 0) -> Iterator[None]:
+        """Count a request within the block; raise UpstreamUnavailable at the limit `max_requests`.
 
-        beside: requests counted already that this one is part of.
+        already_counted: the number of counted requests that this one is part of.
         """
-        if self.inside - beside >= most:
+        if self.in_progress - already_counted >= max_requests:
             raise overloaded_error()
-        self.inside += 1
+        self.in_progress += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            self.in_progress -= 1
 
 
 def overloaded_error() -> UpstreamUnavailable:

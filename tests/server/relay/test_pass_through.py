@@ -277,7 +277,7 @@ async def test_passed_form_counts_against_token_limits_by_the_usage_of_its_respo
 
 async def test_passed_request_counts_against_the_concurrency_limit():
     limit = ConcurrencyLimit()
-    limit.inside = 3
+    limit.in_progress = 3
     app = create_app(settings("http://127.0.0.1:1", limits={"concurrent": 3}), limit)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         assert problem(await client.post(SPEECH, json=SPEECH_REQUEST))[::2] == (503, "server_is_overloaded")
