@@ -93,7 +93,7 @@ class Backend:
         self._last_models: dict[str, ListedModel] | None = None  # the same, also if it is outdated
         self._problem: GatewayError | None = None
         self._listed_at = float("-inf")
-        self._asking: asyncio.Task[None] | None = None  # reads the list
+        self._refresh_task: asyncio.Task[None] | None = None  # reads the list
 
     async def count(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the tokens of the prompt in this request body; None if the server does not count or fails.
@@ -104,11 +104,11 @@ class Backend:
             return None
         try:
             http = await self._http_client()
-            answer = await http.post(
+            response = await http.post(
                 counter.path, content=counter.body(body), headers={**_JSON, **headers}, timeout=_COUNT_SECONDS
             )
-            answer.raise_for_status()
-            count = answer.json()[counter.field]
+            response.raise_for_status()
+            count = response.json()[counter.field]
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return None
         return count if isinstance(count, int) else None
@@ -130,9 +130,9 @@ class Backend:
 
     def _refreshing(self, seconds: float) -> asyncio.Task[None]:
         """Return the task that reads the list unless it is younger than this; callers share one."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._refresh(seconds))
-        return self._asking
+        if self._refresh_task is None or self._refresh_task.done():
+            self._refresh_task = asyncio.create_task(self._refresh(seconds))
+        return self._refresh_task
 
     def last_list(self) -> list[ListedModel]:
         """Return the models of the last list, without a request."""
@@ -163,10 +163,10 @@ class Backend:
     async def alive(self) -> bool:
         """Return True for any HTTP response but 502, 503 or 504."""
         try:
-            answer = await (await self._http_client()).get(self.settings.path_of(self.dialect.models))
+            response = await (await self._http_client()).get(self.settings.path_of(self.dialect.models))
         except httpx.HTTPError:
             return False
-        return answer.status_code not in _OUT_OF_ORDER
+        return response.status_code not in _OUT_OF_ORDER
 
     def mask_key(self, data: bytes) -> bytes:
         """Replace the backend's API key in the data: some servers repeat it when they reject it."""
@@ -180,9 +180,9 @@ class Backend:
         """Close all connections and stop the requests for the list and the metadata."""
         await self._pool.close()
         await self.metadata_cache.close()
-        if self._asking:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
+        if self._refresh_task:
+            self._refresh_task.cancel()
+            await asyncio.wait([self._refresh_task])
         if self._http:
             await self._http.aclose()
 
@@ -206,12 +206,12 @@ class Backend:
 
     async def _list(self) -> tuple[list[ListedModel] | None, GatewayError | None]:
         try:
-            answer = await (await self._http_client()).get(self.settings.path_of(self.dialect.models))
-            answer.raise_for_status()
-            return listed_models(answer.json()) or [], None
+            response = await (await self._http_client()).get(self.settings.path_of(self.dialect.models))
+            response.raise_for_status()
+            return listed_models(response.json()) or [], None
         except httpx.HTTPStatusError as error:
-            response = error.response
-            why = status_text(response.status_code, self.name, self.settings, response.headers.get("location", ""))
+            failed = error.response
+            why = status_text(failed.status_code, self.name, self.settings, failed.headers.get("location", ""))
         except (httpx.HTTPError, ValueError) as error:
             why = failure_text(error, self.name, self.settings, _LIST_SECONDS)
         return None, UpstreamUnreachable(f"Backend '{self.name}' did not list its models: {end_sentence(why)}")

@@ -77,8 +77,8 @@ async def discover(
 async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), *, seconds: float = 5) -> KindName:
     """Return the kind of a server at a URL; openai if nothing shows it.  `seconds` for each of a few requests."""
     async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
-        answer = await _request(client, "GET", url + _MODELS, seconds)
-        if kind := _given_away(answer) if answer else None:
+        response = await _request(client, "GET", url + _MODELS, seconds)
+        if kind := _given_away(response) if response else None:
             return kind
         for expected in _TELLTALES:
             if await _confirmed(client, url, expected, seconds):
@@ -106,18 +106,18 @@ async def _ask(client: "httpx.AsyncClient", url: str, expected: KindName, second
     """
     settings, limit = BackendSettings(kind=expected, url=url), seconds * 2 / 3
     try:
-        answer = await _list(client, url, limit)
+        response = await _list(client, url, limit)
     except TimeoutError as error:
         return DiscoveredServer(expected, url, (), failure_text(error, expected, settings, round(limit, 1)))
-    if answer is None:
+    if response is None:
         return None
-    if answer.status_code in _UNUSABLE and _object(answer) is not None:
-        kind = _given_away(answer) or expected
-        return DiscoveredServer(kind, url, (), status_text(answer.status_code, kind, settings))
-    models = _entries(answer) if answer.is_success else None
+    if response.status_code in _UNUSABLE and _object(response) is not None:
+        kind = _given_away(response) or expected
+        return DiscoveredServer(kind, url, (), status_text(response.status_code, kind, settings))
+    models = _entries(response) if response.is_success else None
     if models is None:
         return None
-    kind = _given_away(answer) or await _likely(client, url, expected, seconds / 3)
+    kind = _given_away(response) or await _likely(client, url, expected, seconds / 3)
     return DiscoveredServer(kind, url, tuple(model.id for model in models))
 
 
@@ -126,26 +126,26 @@ async def _list(client: "httpx.AsyncClient", url: str, seconds: float) -> "httpx
 
     Raises TimeoutError.
     """
-    answer = await _timed_request(client, "GET", url + _MODELS, seconds)
-    if answer and _is_messages_error(answer):
+    response = await _timed_request(client, "GET", url + _MODELS, seconds)
+    if response and _is_messages_error(response):
         return await _timed_request(client, "GET", url + _MODELS, seconds, anthropic_headers(""))
-    return answer
+    return response
 
 
-def _entries(answer: "httpx.Response") -> list[_ListedEntry] | None:
+def _entries(response: "httpx.Response") -> list[_ListedEntry] | None:
     """Return the models of a list; None if the response is no such list."""
     try:
-        return json.decode(answer.content, type=_ModelList).data or []
+        return json.decode(response.content, type=_ModelList).data or []
     except MsgspecError:
         return None
 
 
-def _given_away(answer: "httpx.Response") -> KindName | None:
+def _given_away(response: "httpx.Response") -> KindName | None:
     """Return the kind that the response to a request for the models shows; None if it shows none."""
-    if kind := _HEADERS.get(answer.headers.get("server")):
+    if kind := _HEADERS.get(response.headers.get("server")):
         return kind
-    models = (_entries(answer) or []) if answer.is_success else []
-    if _is_messages_error(answer) or any(model.type == "model" and not model.object for model in models):
+    models = (_entries(response) or []) if response.is_success else []
+    if _is_messages_error(response) or any(model.type == "model" and not model.object for model in models):
         return "anthropic"
     return next((_OWNERS[model.owned_by] for model in models if model.owned_by in _OWNERS), None)
 
@@ -161,8 +161,8 @@ async def _likely(client: "httpx.AsyncClient", url: str, expected: KindName, sec
 
 async def _confirmed(client: "httpx.AsyncClient", url: str, kind: KindName, seconds: float) -> bool:
     path, mark = _TELLTALES[kind]
-    answer = await _request(client, "GET", url + path, seconds)
-    return answer is not None and answer.is_success and _object(answer) is not None and mark in answer.content
+    response = await _request(client, "GET", url + path, seconds)
+    return response is not None and response.is_success and _object(response) is not None and mark in response.content
 
 
 async def _by_endpoints(client: "httpx.AsyncClient", url: str, seconds: float) -> KindName:
@@ -174,16 +174,16 @@ async def _by_endpoints(client: "httpx.AsyncClient", url: str, seconds: float) -
     return "anthropic" if speaks and chat is not None and chat.status_code in _ABSENT else "openai"
 
 
-def _is_messages_error(answer: "httpx.Response") -> bool:
+def _is_messages_error(response: "httpx.Response") -> bool:
     """Return True for an error in the form of the Messages API."""
-    body = _object(answer) if answer.is_error else None
+    body = _object(response) if response.is_error else None
     return body is not None and body.get("type") == "error" and isinstance(body.get("error"), dict)
 
 
-def _object(answer: "httpx.Response") -> dict[str, object] | None:
+def _object(response: "httpx.Response") -> dict[str, object] | None:
     """Return the JSON object of a response; None if it has none."""
     try:
-        return json.decode(answer.content, type=dict[str, object])
+        return json.decode(response.content, type=dict[str, object])
     except MsgspecError:
         return None
 

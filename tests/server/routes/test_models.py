@@ -262,7 +262,7 @@ class Server:
         return self.answer
 
     async def settled(self):
-        await asyncio.gather(*self.metadata_cache._asking.values())
+        await asyncio.gather(*self.metadata_cache._running.values())
 
 
 async def test_model_metadata_stays_while_it_is_refreshed():
@@ -309,7 +309,7 @@ async def test_model_metadata_cache_is_bounded(monkeypatch):
     server = Server()
     for model in "abc":
         assert (await server.metadata_cache.metadata_of(model)).window == 4096
-    assert len(server.metadata_cache._answers) == 1
+    assert len(server.metadata_cache._results) == 1
 
 
 def test_model_metadata_union_prefers_the_first_source():
