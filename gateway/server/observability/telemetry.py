@@ -154,7 +154,7 @@ class RecentRequests:
         self._failures[backend] = failure = failure_info(problem)
         self._history.failed(backend, failure)
 
-    def inside(self) -> dict[str, int]:
+    def running_counts(self) -> dict[str, int]:
         """Return the number of running requests for each endpoint used so far."""
         return {endpoint: len(live) for endpoint, live in self._live.items()}
 
@@ -280,10 +280,10 @@ class Telemetry:
             access_log.log_request(record)
 
     def _present(self) -> SeriesByMetric:
-        inside = self._recent.inside()
-        flying: dict[LabelValues, list[float]] = {(endpoint,): [float(count)] for endpoint, count in inside.items()}
+        running = self._recent.running_counts()
+        in_flight: dict[LabelValues, list[float]] = {(endpoint,): [float(count)] for endpoint, count in running.items()}
         return {
-            IN_FLIGHT.name: flying,
+            IN_FLIGHT.name: in_flight,
             BUILD.name: _BUILD,
             STORE_QUEUE.name: {(): [float(self._writes.length)]},
             **self._prices,
