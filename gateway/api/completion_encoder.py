@@ -145,6 +145,7 @@ class StreamEncoder(ABC):
         self._waiting: dict[_Place, Values] = {}  # members that go into the next frame
         self._usage = ev.Usage(0, 0)
         self._failed = False
+        self._text_choice: int | None = None  # whose frame of a text is known; None after a change of head or tail
 
     def encode(self, events: Sequence[ev.Event]) -> bytes:
         """Return the frames of events of one type that follow one another; at least one event."""
@@ -202,7 +203,7 @@ class StreamEncoder(ABC):
     def _counted(self, e: ev.Usage) -> bytes:
         self._usage = e
         if self._continuous:
-            self._tail = b'],"usage":%b}\n\n' % encode(usage_object(e))
+            self._tail, self._text_choice = b'],"usage":%b}\n\n' % encode(usage_object(e)), None
         return b""
 
     def _extra(self, e: ev.ExtraField) -> bytes:
@@ -211,7 +212,7 @@ class StreamEncoder(ABC):
             return b"%b],%b%b" % (self._head, encode({e.name: e.json})[1:-1], self._tail[1:])
         if e.choice is None and e.name in IN_EACH:
             self._members[e.name] = e.json
-            self._head = self._opening()
+            self._head, self._text_choice = self._opening(), None
             return b""
         waiting = self._waiting.setdefault((e.choice, e.inside), {})
         if e.choice is None:

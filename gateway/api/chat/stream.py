@@ -49,8 +49,7 @@ class ChatStreamEncoder(StreamEncoder):
         self._choices_with_role = 0  # the number of choices whose role has been sent
         self._last_call: dict[int, int] = {}  # by choice: the index of the last tool call
         self._blocks: dict[int, ThinkingBlocks] = defaultdict(ThinkingBlocks)  # by choice
-        self._text_frame: tuple[bytes, int, bytes] | None = None  # head, choice and tail of the last text
-        self._text_before = self._text_after = b""  # the bytes of its frame before and after the text
+        self._text_before = self._text_after = b""  # the bytes of the frame of `_text_choice` around a text
 
     def start(self) -> bytes:
         """Return the frame with the role of the first choice."""
@@ -83,14 +82,14 @@ class ChatStreamEncoder(StreamEncoder):
         return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
 
     def _text(self, e: ev.TextDelta) -> bytes:
-        if self._unpadded and e.choice < self._choices_with_role and not (e.logprobs or self._waiting):
-            around = self._head, e.choice, self._tail
-            if around != self._text_frame:
-                self._text_frame, frame = around, _TEXT % (self._head, e.choice, _GAP, self._tail)
-                self._text_before, self._text_after = frame.split(_GAP)
-            return self._text_before + encode(e.text) + self._text_after  # the usual case
+        if e.choice == self._text_choice and not (e.logprobs or self._waiting):  # the usual case
+            return self._text_before + encode(e.text) + self._text_after
         if e.logprobs:
             return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
+        if self._unpadded and e.choice < self._choices_with_role and not self._waiting:
+            self._text_before, self._text_after = (_TEXT % (self._head, e.choice, _GAP, self._tail)).split(_GAP)
+            self._text_choice = e.choice
+            return self._text(e)
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
 
     def _texts(self, events: Sequence[ev.TextDelta]) -> bytes:
