@@ -211,16 +211,16 @@ def test_previous_items_come_first_and_references_are_replaced():
 
 
 @pytest.mark.parametrize(
-    ("body", "kept", "echoed"),
+    ("body", "stored", "echoed"),
     [
         ({}, True, None),
         ({"store": False}, False, None),
         ({"store": False, "conversation": "conv_1"}, True, {"id": "conv_1"}),
     ],
 )
-def test_response_is_stored_by_default_or_for_a_conversation(body, kept, echoed):
+def test_response_is_stored_by_default_or_for_a_conversation(body, stored, echoed):
     found = parsed(**body)
-    assert (found.kept, found.echo["conversation"]) == (kept, echoed)
+    assert (found.stored, found.echo["conversation"]) == (stored, echoed)
 
 
 @pytest.mark.parametrize(
