@@ -107,7 +107,7 @@ class UpstreamResponse:
         self._waiter = waiter = self._connection.loop.create_future()
         self._callback, self._seconds, self._until = callback, seconds, until
         if self._parts or self._over:
-            waiter.set_result(True)
+            self._end_wait(readable=True)
         else:
             self._connection.timer.set(seconds, self._time_out)
         return waiter
@@ -135,13 +135,13 @@ class UpstreamResponse:
 
         Raises UpstreamInvalid for more than 64 KiB without a byte of body.
         """
-        callback, waiter = self._callback, self._waiter
+        callback = self._callback
         if not self._parts:
             if self.unread > HEAD_LIMIT:
                 raise UpstreamInvalid("it sent 64 KiB without a byte of body")
             if self._over:
-                self._wake_reader()
-        elif callback and not self._over and waiter and not waiter.done():
+                self._end_wait(readable=True)
+        elif callback:
             now = self._connection.clock()
             outcome = callback(b"".join(self._parts), now)
             if outcome is not DECLINED:
@@ -150,9 +150,9 @@ class UpstreamResponse:
                 self.handed_at = now  # the timer looks at it when it fires
             if outcome is HANDLED:
                 return False
-            self._wake_reader()  # a task has to wake for it
+            self._end_wait(readable=True)  # a task has to wake for it
         else:
-            self._wake_reader()
+            self._end_wait(readable=True)
         return self.unread > UNREAD_LIMIT and not self._over
 
     def end(self, error: UpstreamError | None = None) -> None:
@@ -160,7 +160,7 @@ class UpstreamResponse:
         if not self._over:
             self._over = True
             self.error = error
-        self._wake_reader()
+        self._end_wait(readable=True)
 
     def connection_closed_by_peer(self) -> None:
         """End the response: successfully if its body has no length, as only the close ends such a body."""
@@ -211,12 +211,12 @@ class UpstreamResponse:
         self._keep = parser.should_keep_alive()
         self.status = status
         if status != 200:
-            self._wake_reader()
+            self._end_wait(readable=True)
 
     def on_message_complete(self) -> None:
         """Note the end of the response."""
         if self.status:  # otherwise it was an informational response
-            self._over = True  # notify_reader wakes the reader
+            self._over, self._callback = True, None  # notify_reader wakes the reader
 
     def _time_out(self) -> None:
         """End the wait, unless the seconds have begun anew."""
@@ -227,11 +227,13 @@ class UpstreamResponse:
         if left > 0:
             self._connection.timer.set(left, self._time_out)
         else:
-            self._waiter.set_result(False)
+            self._end_wait(readable=False)
 
-    def _wake_reader(self) -> None:
+    def _end_wait(self, *, readable: bool) -> None:
+        """Give the reader its result, if it waits; data that follows is its own to take."""
+        self._callback = None
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(True)
+            self._waiter.set_result(readable)
 
 
 class UpstreamConnection(asyncio.Protocol):
