@@ -239,7 +239,8 @@ def _lines(value):
 
 def _plain(event):
     """Return an event without empty members."""
-    members = json.loads(msgspec.json.encode(msgspec.structs.asdict(event)))
+    fields = {one.encode_name: getattr(event, one.name) for one in msgspec.structs.fields(event)}
+    members = json.loads(msgspec.json.encode(fields))
     return [
         event.__struct_config__.tag,
         {name: value for name, value in members.items() if value not in ("", [], None)},
