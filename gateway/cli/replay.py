@@ -145,9 +145,14 @@ def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[Recor
 async def _serve(tapes: dict[str, list[RecordedCall]], host: str, port: int, out: TextIO, *, timed: bool) -> None:
     player = MockBackend(RecordingPicker(tapes).choose, tapes, timed=timed)
     async with player.serving(host, port) as url:
-        out.write(f"serving {len(tapes)} recordings as the models of {url}/v1 - Ctrl-C stops it\n")
+        out.write(f"serving {count_text(len(tapes))} of {url}/v1 - Ctrl-C stops it\n")
         out.flush()
         await asyncio.Event().wait()
+
+
+def count_text(recordings: int) -> str:
+    """Return the number of recordings with the models that they stand for."""
+    return "1 recording as the model" if recordings == 1 else f"{recordings} recordings as the models"
 
 
 class RecordingPicker:

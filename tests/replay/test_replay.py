@@ -415,6 +415,11 @@ def test_replay_command_serves_recordings_as_models(recorded, tmp_path):
     assert server.returncode == 0
 
 
+@pytest.mark.parametrize("count, text", [(1, "1 recording as the model"), (2, "2 recordings as the models")])
+def test_replay_command_counts_the_recordings_that_it_serves(count, text):
+    assert command.count_text(count) == text
+
+
 def body_of(name):
     return b"".join(entry.data for entry in RECORDED[name].entries if isinstance(entry, UpstreamDataEntry))
 
