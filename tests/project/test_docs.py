@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from gateway import __version__
 from support import language
 from support.paths import ROOT
 
@@ -49,6 +50,10 @@ def test_docs_site_builds_with_all_links_and_loads_nothing_from_other_hosts(tmp_
         assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:\w+:)?//[^)]*", sheet.read_text("utf-8")) == [], sheet
     example = "config/gateway.yaml"  # a file outside of the pages that pages link to
     assert (tmp_path / "repository" / example).read_bytes() == (ROOT / example).read_bytes()
+
+
+def test_example_of_a_recording_has_the_present_version():
+    assert f'"gateway": "{__version__}"' in (ROOT / "docs/reference/recordings.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)
