@@ -27,12 +27,14 @@ class JsonContainer:
     path: the names that lead to it.
     key: the name of the current member.
     marks: members that distinguish it from others with the same path.
+    called: the value of its member `name`.
     """
 
     path: tuple[str, ...]
     mapping: bool
     key: str | None = None  # of the current member
     marks: dict[str, str] = field(default_factory=dict)
+    called: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,5 +118,7 @@ def _value(token: re.Match[str], here: JsonContainer | None, inside: tuple[JsonC
     name, bare = here.key or "" if here else "", token[1] is None
     if here and name in _TELLING:
         here.marks[name] = token[0]
+    if here and name == "name":
+        here.called = token[1] or ""
     start, end = token.span(0 if bare else 1)
     return JsonString(start, end, name, inside, bare)

@@ -65,6 +65,8 @@ _OWN = frozenset(  # objects whose members the user or the model names, so `_KEP
 )  # fmt: skip
 _NAMING = ("name", "server_label", "server_name", "mcp_server_name", "tool_name")
 _TERMS = frozenset(("code", "reason"))  # may also be a program, or a sentence
+_PLAIN = _KEPT - _TERMS
+_EXTRA = '"Extra"'  # the event of a member that has no event of its own; `json` is its value
 _TERM = re.compile(r"[\w.:-]{0,64}")
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # their numbers encode a text
 _VALUES = {  # of members of events; other values are the user's
@@ -218,6 +220,8 @@ def _structural(one: JsonString, text: str) -> bool:
         return bool(_TERM.fullmatch(text, one.start, one.end))
     if one.name == "name":
         return not (one.inside and "role" in one.inside[-1].marks)  # the name of a speaker is content
+    if one.name == "json" and one.inside and one.inside[-1].marks.get("event") == _EXTRA:
+        return one.inside[-1].called in _PLAIN
     if values := _VALUES.get(one.name):
         return text[one.start : one.end] in values
     return bool(_KEPT.intersection(one.path[-1:]))

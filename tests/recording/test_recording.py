@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway import __version__
 from gateway.api import messages
 from gateway.errors import Problem
-from gateway.events import ReasoningDelta, TextDelta
+from gateway.events import ExtraField, ReasoningDelta, TextDelta
 from gateway.recording import (
     EndEntry,
     PreparedEntry,
@@ -349,6 +349,21 @@ def test_redaction_masks_events_and_errors_but_no_known_phrases():
     )
     assert events(entries[1]) == [{"event": "Reasoning", "choice": 0, "text": "Xxx too"}]
     assert entries[2].problem.message == "Xxx: maximum context length exceeded"
+
+
+def test_redaction_keeps_an_extra_field_whose_member_of_the_response_is_kept():
+    raw = b'{"system_fingerprint": "b1-Bob", "motto": "Bob", "code": "Bob"}'
+    fields = [ExtraField(None, name, msgspec.Raw(b'"Bob"')) for name in ("system_fingerprint", "motto", "code")]
+    fields.append(ExtraField(None, "system_fingerprint", msgspec.Raw(b'{"json": "Bob"}')))
+    entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": raw, "events": fields}))
+    assert json.loads(entry.data) == {"system_fingerprint": "b1-Bob", "motto": "Xxx", "code": "Bob"}
+    assert [one["json"] for one in events(entry)] == ["Bob", "Xxx", "Xxx", {"json": "Xxx"}]
+
+
+def test_redaction_masks_members_of_users_that_resemble_an_extra_field():
+    body = b'{"name": "model", "json": "Bob", "more": {"event": "Extra", "name": "motto", "json": "Bob"}}'
+    entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": body}))
+    assert [json.loads(entry.data)["json"], json.loads(entry.data)["more"]["json"]] == ["Xxx", "Xxx"]
 
 
 def test_redaction_masks_unknown_event_names():
