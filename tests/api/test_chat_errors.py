@@ -277,6 +277,28 @@ async def test_backend_error_message_reaches_the_client_but_no_page_does(body, m
         assert (await site.chat()).json()["error"]["message"] == message
 
 
+@pytest.mark.parametrize("body", [b"\x0b\x02\x80", b""])
+async def test_backend_error_names_an_encoding_that_cannot_be_decoded(body):
+    async with gateway(whole(body, 400, content_encoding="br")) as site:
+        message = (await site.chat()).json()["error"]["message"]
+    assert message == (
+        "The backend returned HTTP 400 with an error that the gateway cannot decode (content-encoding: br). Switch "
+        "compression off at the server or its proxy."
+        if body
+        else "The backend returned HTTP 400 without a readable error."
+    )
+
+
+async def test_backend_error_of_a_compressed_response_names_its_encoding():
+    async with gateway(whole(b"\x1f\x8b", content_encoding="gzip")) as site:
+        response = await site.chat()
+    assert response.status_code == 502
+    assert response.json()["error"]["message"] == (
+        "Backend 'up' sent an invalid response: its body is compressed (gzip); switch compression off at the server or "
+        "its proxy."
+    )
+
+
 @pytest.mark.parametrize("body", [{"detail": "Not Found"}, {"error": "Not Found."}])
 async def test_backend_error_404_names_the_settings_that_may_be_wrong(body):
     async with gateway(whole(body, 404)) as site:

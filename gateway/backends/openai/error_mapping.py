@@ -138,6 +138,10 @@ _NOT_PAID = (
 )
 _NO_PATH = "If the backend has no such path, its 'url' or 'kind' in the configuration is wrong."
 _UNREADABLE = "The backend returned HTTP {} without a readable error."
+_ENCODED = (
+    "The backend returned HTTP {} with an error that the gateway cannot decode (content-encoding: {}). Switch "
+    "compression off at the server or its proxy."
+)
 
 
 class Excess(Struct, frozen=True):
@@ -168,13 +172,17 @@ def _room(named: Mapping[str, int]) -> int | None:
     return named["window"] - (named["prompt"] if "prompt" in named else named["total"] - named["limit"])
 
 
-def problem_from_status(status: int, body: bytes) -> Problem:
-    """Return the Problem for a response with a status other than 200."""
+def problem_from_status(status: int, body: bytes, encoding: str = "") -> Problem:
+    """Return the Problem for a response with a status other than 200.
+
+    encoding: the content-encoding of a body that cannot be decoded; `body` is empty then.
+    """
     try:
         data = json.decode(body)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         data = None
-    return _mapped(status, _message(data) or _UNREADABLE.format(status), _word(data), _param(data))
+    unreadable = _ENCODED if encoding else _UNREADABLE
+    return _mapped(status, _message(data) or unreadable.format(status, encoding), _word(data), _param(data))
 
 
 def problem_from_error_object(error: object) -> Problem:

@@ -13,10 +13,12 @@ import httptools
 from gateway.errors import ConnectionLost, NoResponse, UpstreamError, UpstreamInvalid
 from gateway.server.http.deadline_timer import DeadlineTimer
 from gateway.server.upstream.idle_connections import IdleConnections
+from gateway.warnings import safe_name
 
 HEAD_LIMIT = 64 * 1024  # bytes of informational responses, headers and trailers without a byte of body
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the connection stops reading
 _LARGE = 1 << 14  # bytes of a body that is not joined with the headers
+_COMPRESSED = "its body is compressed ({}); switch compression off at the server or its proxy"
 # Connects; returns the error of a failure, or None.
 OpenConnection = Callable[["UpstreamConnection"], Awaitable[UpstreamError | None]]
 
@@ -205,7 +207,7 @@ class UpstreamResponse:
             raise UpstreamInvalid(f"its status {status} is invalid")
         encoding = fields.get(b"content-encoding")
         if encoding and encoding.lower() != b"identity" and status == 200:
-            raise UpstreamInvalid("its body is compressed, although the gateway did not ask for that")
+            raise UpstreamInvalid(_COMPRESSED.format(safe_name(encoding.decode("latin-1"))))
         if b"content-length" not in fields:
             self._ends_at_eof = not fields.get(b"transfer-encoding", b"").lower().rstrip().endswith(b"chunked")
         self._keep = parser.should_keep_alive()
@@ -341,7 +343,9 @@ class UpstreamConnection(asyncio.Protocol):
             if response.notify_reader():
                 self._pause_reading()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
-            response.end(UpstreamInvalid(f"The backend sent no valid HTTP: {error.__context__ or error}."))
+            cause = error.__context__ or error
+            what = "an invalid response" if isinstance(cause, UpstreamInvalid) else "no valid HTTP"
+            response.end(UpstreamInvalid(f"The backend sent {what}: {cause}."))
             self.abort()
 
     def eof_received(self) -> None:

@@ -19,6 +19,7 @@ from gateway.server.observability.request_record import RequestRecord
 from gateway.server.upstream import DataCallback, PendingPost, UpstreamResponse
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.slots import QueueIdentity, Slot
+from gateway.warnings import safe_name
 
 _log = logging.getLogger("gateway")
 _EXCERPT = 300  # bytes of an error's body that the log shows
@@ -223,17 +224,18 @@ class HttpUpstreamCall:
             ):
                 body += data
         encoding = response.headers.get("content-encoding", "").lower()  # a proxy compresses errors of its own
-        body = decode_beginning(body, encoding, _REFUSAL_LIMIT)
-        raise self._record_refusal(response.status, response.headers, body, self._since_connected(response))
+        decoded = decode_beginning(body, encoding, _REFUSAL_LIMIT)
+        unread = safe_name(encoding) if body and not decoded else ""
+        raise self._record_refusal(response.status, response.headers, decoded, self._since_connected(response), unread)
 
     def _record_refusal(
-        self, status: int, headers: Mapping[str, str], body: bytes, since_connected: float | None
+        self, status: int, headers: Mapping[str, str], body: bytes, since_connected: float | None, encoding: str = ""
     ) -> UpstreamFailed:
-        """Record an error response, and return its error."""
+        """Record an error response, and return its error.  encoding: that of a body that cannot be decoded."""
         if self._recorder:
             self._recorder.record_error(status, headers, body, since_connected)
         body = self._backend.mask_key(body)
-        problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body))
+        problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body, encoding))
         wait = error_mapping.stated_wait(headers, time())
         if problem.code == "model_not_found":
             self._backend.doubt_list()
