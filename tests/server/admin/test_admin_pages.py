@@ -276,6 +276,7 @@ async def test_admin_page_has_unique_ids_and_local_links(headers):
     assert len(shown.ids) == len(set(shown.ids))
     referred = [given.get("aria-labelledby") or given.get("for") for _, given in shown.tags]
     assert {id for id in referred if id} <= {*shown.ids}
+    assert [given["href"] for _, given in shown.tags if given.get("rel") == "expect"] == [f"#{shown.ids[-1]}"]
     assert not any(
         value.startswith(("http:", "https:", "//")) for _, given in shown.tags for name, value in given.items()
         if name in ("src", "href")
