@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from msgspec import MsgspecError, Struct
 from gateway.cli.client_file import LaunchError, SettingsFile
 from gateway.launch import CLIENTS, Client, LaunchTarget, OfferedModel, choose_model
 from gateway.launch.client import KEY_VARIABLE
-from gateway.launch.model_choice import read_models
+from gateway.launch.model_choice import read_backend_states, read_models
 from gateway.launch.rendering import render_list, render_settings, shell_lines
 from gateway.server.process.config_source import reachable_root, read_config
 from gateway.server.upstream.failure_text import cause_text, end_sentence
@@ -132,12 +132,16 @@ class _Gateway(Struct, frozen=True):
 
     keyed: it needs an API key.
     models: those that it lists.  configured: the first model of its configuration.
+    backends: the names of the backends of each configured model and alias.
+    down: the models without a reachable backend.
     problem: why it lists no models.
     """
 
     root: str
     keyed: bool
     configured: str | None = None
+    backends: Mapping[str, Collection[str]] = {}
+    down: Collection[str] = ()
     models: Sequence[OfferedModel] = ()
     problem: str = ""
 
@@ -147,9 +151,11 @@ def _find_gateway(options: LaunchOptions, key: str, transport: httpx.BaseTranspo
     known = _configured(options, key)
     root = known.root
     try:
-        response = _ask(root, key, transport)
+        response = _get(f"{root}/v1/models", key, transport)
         if response.is_success:
-            return _Gateway(root, known.keyed, models=read_models(response.content))
+            models = read_models(response.content)
+            down = _models_down(models, known.backends, _backend_states(root, transport))
+            return _Gateway(root, known.keyed, models=models, down=down)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol):
         raise LaunchError(f"{root!r} is not the URL of a gateway, like {_DEFAULT_ROOT}.") from None
     except httpx.LocalProtocolError:
@@ -173,22 +179,43 @@ def _configured(options: LaunchOptions, key: str) -> _Gateway:
     config = read_config(options.config)
     server = config.server
     root = options.url or reachable_root(server.host, server.port, "https" if server.tls else "http")
-    return _Gateway(_root(root), bool(key or config.auth.needs_key), next(iter(config.models), None))
+    backends = {
+        name: [one.name for one in model.backends]
+        for main, model in config.models.items()
+        for name in (main, *model.aliases)
+    }
+    return _Gateway(_root(root), bool(key or config.auth.needs_key), next(iter(config.models), None), backends)
 
 
 def _root(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-def _ask(root: str, key: str, transport: httpx.BaseTransport | None) -> httpx.Response:
+def _backend_states(root: str, transport: httpx.BaseTransport | None) -> dict[str, bool]:
+    """Return which backends of the gateway are reachable; none if it does not say that."""
+    try:
+        return read_backend_states(_get(f"{root}/ready", "", transport).content)
+    except httpx.HTTPError:
+        return {}
+
+
+def _models_down(
+    models: Sequence[OfferedModel], backends: Mapping[str, Collection[str]], states: Mapping[str, bool]
+) -> Collection[str]:
+    """Return the models without a reachable backend.  A model of unknown backends may use each of them."""
+    of_models = {one.id: backends.get(one.id) or states for one in models}
+    return [model for model, names in of_models.items() if states and not any(states.get(name, True) for name in names)]
+
+
+def _get(url: str, key: str, transport: httpx.BaseTransport | None) -> httpx.Response:
     headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
     with httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, transport=transport) as http:
-        return http.get(f"{root}/v1/models")
+        return http.get(url)
 
 
 def _target(client: Client, options: LaunchOptions, gateway: _Gateway) -> LaunchTarget:
     """Choose the model, and report on standard error what may be wrong.  Raises LaunchError if there is no model."""
-    choice = choose_model(client, gateway.models, options.model or gateway.configured)
+    choice = choose_model(client, gateway.models, options.model or gateway.configured, gateway.down)
     if choice is None:
         problem = gateway.problem or f"The gateway at {gateway.root} has no model that chats."
         raise LaunchError(f"{problem} Or name a model with --model.", code=1)
@@ -199,12 +226,14 @@ def _target(client: Client, options: LaunchOptions, gateway: _Gateway) -> Launch
 
 
 def _doubts(gateway: _Gateway, model: OfferedModel) -> Iterator[str]:
-    """Yield why the gateway may not have the model."""
+    """Yield why the gateway may not have the model, or cannot use it now."""
     if gateway.problem:
         yield gateway.problem
     elif model not in gateway.models:
         names = ", ".join(one.id for one in gateway.models)
         yield f"The gateway lists no model {model.id!r}, but it may be an alias. It lists: {names or 'none'}."
+    elif model.id in gateway.down:
+        yield f"No backend of {model.id!r} is reachable. GET {gateway.root}/ready lists the backends."
 
 
 def _start(

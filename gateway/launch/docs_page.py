@@ -21,7 +21,8 @@ $ gateway launch claude --exec        # start Claude Code with the variables tha
 
 The address is `http://127.0.0.1:8900/v1`; Anthropic's own clients take it without `/v1`. The model is one of those that
 `GET /v1/models` lists. `gateway launch` prefers a model that calls tools if the client needs them, and whose window is
-at least twice as long as the client's own prompt.
+at least twice as long as the client's own prompt. A model comes last if `GET /ready` reports no backend of it
+as reachable. Without the configuration, `gateway launch` does not know the backends of a model.
 
 The client needs an API key only if the configuration has keys. Most clients want some value all the same: here it is
 `none`. If `GATEWAY_KEY` has a key, `gateway launch` writes references to that variable, and never the key itself.

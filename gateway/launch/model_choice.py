@@ -1,12 +1,13 @@
 """Choose a model of the gateway that fits a client."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from gateway.launch.client import Client
 
+_OK = "ok"  # the state of a reachable backend in GET /ready
 _ROOM = 2  # the window has to be this many times as long as the client's own prompt
 
 
@@ -26,6 +27,10 @@ class _ModelList(Struct, frozen=True):
     data: tuple[OfferedModel, ...]
 
 
+class _Readiness(Struct, frozen=True):
+    backends: dict[str, str] = {}
+
+
 class ModelChoice(Struct, frozen=True):
     """A model for a client, with the reasons why it may not fit."""
 
@@ -38,17 +43,29 @@ def read_models(body: bytes) -> tuple[OfferedModel, ...]:
     return msgspec.json.decode(body, type=_ModelList).data
 
 
-def choose_model(client: Client, listed: Sequence[OfferedModel], wanted: str | None = None) -> ModelChoice | None:
+def read_backend_states(body: bytes) -> dict[str, bool]:
+    """Return which backends a response to GET /ready calls reachable, by name; none for any other response."""
+    try:
+        states = msgspec.json.decode(body, type=_Readiness).backends
+    except msgspec.MsgspecError:
+        return {}
+    return {name: state == _OK for name, state in states.items()}
+
+
+def choose_model(
+    client: Client, listed: Sequence[OfferedModel], wanted: str | None = None, down: Collection[str] = ()
+) -> ModelChoice | None:
     """Return the wanted model, else the first that fits, else that with the fewest problems; None if there is no model.
 
     A wanted model does not have to be listed: it may be an alias.
+    down: the models without a reachable backend; they come last.
     """
     if wanted is not None:
         models = [one for one in listed if one.id == wanted] or [OfferedModel(wanted)]
     else:
         models = [one for one in listed if "embeddings" not in (one.capabilities or ())]
     choices = [ModelChoice(one, tuple(misfits(client, one))) for one in models]
-    return min(choices, key=lambda choice: len(choice.problems), default=None)
+    return min(choices, key=lambda choice: (choice.model.id in down, len(choice.problems)), default=None)
 
 
 def misfits(client: Client, model: OfferedModel) -> Iterator[str]:

@@ -34,16 +34,20 @@ class Recorder(ClientRunner):
 
 
 class Gateway:
-    """A gateway that lists models, and the requests to it."""
+    """A gateway that lists models, and the requests to it.  ready: the body of GET /ready; None: no response."""
 
-    def __init__(self, *models, status=200, body=None, error=None):
-        self.status, self.error, self.requests = status, error, []
+    def __init__(self, *models, status=200, body=None, error=None, ready='{"backends": {"a": "ok"}}'):
+        self.status, self.error, self.ready, self.requests = status, error, ready, []
         self.body = json.dumps({"data": models}).encode() if body is None else body
 
     def __call__(self, request):
         self.requests.append(request)
         if self.error:
             raise self.error
+        if request.url.path == "/ready":
+            if self.ready is None:
+                raise httpx.ReadError("")
+            return httpx.Response(503, content=self.ready)
         return httpx.Response(self.status, content=self.body)
 
     def launch(self, client="codex", environment=None, runner=None, **options):
@@ -86,7 +90,10 @@ def test_launch_prints_settings_with_a_model_of_the_gateway_that_fits(url, capsy
     assert out.startswith("# Codex at http://127.0.0.1:8900 with the model coder\n\n")
     assert 'base_url = "http://127.0.0.1:8900/v1"' in out and "env_key" not in out
     assert err == ""
-    assert [str(one.url) for one in gateway.requests] == ["http://127.0.0.1:8900/v1/models"]
+    assert [str(one.url) for one in gateway.requests] == [
+        "http://127.0.0.1:8900/v1/models",
+        "http://127.0.0.1:8900/ready",
+    ]
     assert "authorization" not in gateway.requests[0].headers
 
 
@@ -117,6 +124,36 @@ def test_launch_takes_the_wanted_model_if_the_gateway_lists_it(capsys):
     Gateway(CODEX, SMALL).launch("aider", model="small")
     out, err = capsys.readouterr()
     assert "aider --model openai/small " in out and err == ""
+
+
+@pytest.mark.parametrize(
+    ("ready", "chosen"),
+    [
+        ('{"backends": {"off": "unreachable", "on": "ok"}}', "second"),
+        ('{"backends": {"off": "ok", "on": "ok"}}', "coder"),
+        ('{"backends": {"other": "ok"}}', "coder"),  # the gateway has another configuration
+        ('{"status": "draining"}', "coder"),
+        ("<html>", "coder"),
+        (None, "coder"),
+    ],
+)
+def test_launch_prefers_models_with_a_reachable_backend(ready, chosen, tmp_path, capsys):
+    config = tmp_path / "gateway.yaml"
+    config.write_text(
+        "backends: {off: {url: 'http://a'}, on: {url: 'http://b'}}\n"
+        "models: {first: {backends: [off], aliases: [coder]}, second: {backends: ['off', 'on']}}\n"
+    )
+    gateway = Gateway(CODEX, CODEX | {"id": "first"}, SMALL | {"id": "second"}, ready=ready)
+    gateway.launch("aider", config=config)
+    out, err = capsys.readouterr()
+    assert f"aider --model openai/{chosen} " in out and "reachable" not in err
+
+
+def test_launch_warns_if_no_backend_of_the_model_is_reachable(capsys):
+    Gateway(CODEX, ready='{"backends": {"a": "unreachable"}}').launch("aider")
+    out, err = capsys.readouterr()
+    assert "aider --model openai/coder " in out
+    assert err == ("warning: No backend of 'coder' is reachable. GET http://127.0.0.1:8900/ready lists the backends.\n")
 
 
 def refusal():
