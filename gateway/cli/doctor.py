@@ -231,7 +231,8 @@ async def _choose_models(
         listed = [one.id for one in await backend.models()]
         problem = _NO_SUCH if listed else f"The server lists no models.  {name_one}"
     except GatewayError as error:
-        problem = _key_advice(error.problem.message, backend, options, known) or f"{error.problem.message}  {name_one}"
+        message = _with_url(error.problem.message, backend, known)
+        problem = _key_advice(message, backend, options, known) or f"{message}  {name_one}"
     names = {
         model.upstream_model or name: name
         for name, model in known.models.items()
@@ -246,6 +247,14 @@ async def _choose_models(
         return _ServerToExamine(backend, settings, problem=problem)
     chatting = [model for model in models if model not in embedding]
     return _ServerToExamine(backend, settings, chatting, models if names else listed, names, embedding)
+
+
+def _with_url(message: str, backend: Backend, known: Config) -> str:
+    """Return the problem of a server with its URL, instead of the key of a configuration that does not have it."""
+    if backend.name in known.backends:
+        return message
+    field, url = f"backends.{backend.name}.url", backend.settings.url
+    return message.replace(f"set {field} to the new address", "use the new address").replace(field, url)
 
 
 def _key_advice(message: str, backend: Backend, options: DoctorOptions, known: Config) -> str:

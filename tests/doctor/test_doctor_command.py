@@ -234,6 +234,19 @@ async def test_doctor_command_without_a_model_list_needs_named_models():
         assert server.problem.endswith(f"the server failed (HTTP 500); its log has the reason.  {advice}")
 
 
+async def test_doctor_command_names_the_url_of_a_server_that_no_configuration_has(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    async with serving(models=whole({"error": "no"}, 404)) as upstream:
+        file.write_text(f"backends: {{lab: {{url: {upstream.url}}}}}\n")
+        (server,) = await servers_found(url=upstream.url, kind="openai")
+        (configured,) = await servers_found(url=upstream.url, file=file)
+    assert f"HTTP 404); is {upstream.url} the root of a model server?" in server.problem
+    assert "HTTP 404); is backends.lab.url the root of a model server?" in configured.problem
+    async with serving(models=whole({}, 308)) as upstream:
+        (server,) = await servers_found(url=upstream.url, kind="openai")
+    assert "the server redirects (HTTP 308); use the new address.  Name a model: " in server.problem
+
+
 async def test_doctor_command_says_where_the_api_key_of_a_server_belongs(monkeypatch, tmp_path):
     monkeypatch.setenv("LAB_KEY", "wrong")
     file = tmp_path / "gateway.yaml"
