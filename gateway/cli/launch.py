@@ -20,6 +20,7 @@ from gateway.server.process.config_source import reachable_root, read_config
 from gateway.server.upstream.failure_text import cause_text, end_sentence
 
 _DEFAULT_ROOT = "http://127.0.0.1:8900"
+_REFUSED = (401, 403)  # statuses for a missing or wrong API key
 _SECONDS = 10.0  # for the list of models, for which the gateway may ask slow backends
 
 
@@ -166,10 +167,20 @@ def _find_gateway(options: LaunchOptions, key: str, transport: httpx.BaseTranspo
         return _Gateway(root, known.keyed, known.configured, problem=problem)
     except MsgspecError:
         raise LaunchError(f"The server at {root} is no gateway: GET /v1/models returns no list of models.") from None
-    refused = response.status_code in (401, 403)
-    problem = f"The gateway at {root} does not list its models: HTTP {response.status_code}."
-    advice = f" Set {KEY_VARIABLE} to an API key that it accepts." if refused else ""
-    return _Gateway(root, known.keyed or refused, known.configured, problem=problem + advice)
+    status = response.status_code
+    keyed = known.keyed or status in _REFUSED
+    return _Gateway(root, keyed, known.configured, problem=_status_problem(root, status))
+
+
+def _status_problem(root: str, status: int) -> str:
+    """Return what the status of a failed request for the list of models means."""
+    if status == 404:
+        return (
+            f"The server at {root} may be no gateway: it has no /v1/models (HTTP 404). "
+            "Give --url the root of a gateway."
+        )
+    advice = f" Set {KEY_VARIABLE} to an API key that it accepts." if status in _REFUSED else ""
+    return f"The gateway at {root} does not list its models: HTTP {status}.{advice}"
 
 
 def _configured(options: LaunchOptions, key: str) -> _Gateway:

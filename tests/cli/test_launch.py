@@ -198,6 +198,14 @@ def test_launch_asks_for_a_key_if_the_gateway_refuses_the_list(status, capsys):
     assert 'env_key = "GATEWAY_KEY"' in out and err == f"warning: {problem}{advice}\n"
 
 
+def test_launch_says_that_a_server_without_a_list_may_be_no_gateway(capsys):
+    Gateway(status=404).launch(url="http://127.0.0.1:8900/docs", model="m")
+    assert capsys.readouterr().err == (
+        "warning: The server at http://127.0.0.1:8900/docs may be no gateway: it has no /v1/models (HTTP 404). "
+        "Give --url the root of a gateway.\n"
+    )
+
+
 def test_launch_reports_any_other_failure_of_the_list(capsys):
     Gateway(status=503).launch(model="m")
     out, err = capsys.readouterr()
