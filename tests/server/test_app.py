@@ -63,11 +63,11 @@ REFUSED = "endpoint_not_supported"
         ("POST", "/readi", 404, None, "Invalid URL (POST /readi). The nearest path is /ready.", None),
         ("POST", "/v1/skills", 404, REFUSED, "Invalid URL (POST /v1/skills). The gateway stores no skills. Send their text in instructions.", None),
         ("GET", "/skills/a", 404, REFUSED, "Invalid URL (GET /skills/a). The gateway stores no skills. Send their text in instructions.", None),
-        ("POST", "/", 405, "method_not_supported", "Not allowed to POST on /.", "GET, HEAD"),
-        ("GET", "/v1/conversations", 405, "method_not_supported", "Not allowed to GET on /v1/conversations.", "POST"),
-        ("PUT", "/v1/conversations/a", 405, "method_not_supported", "Not allowed to PUT on /v1/conversations/a.", "DELETE, GET, HEAD, POST"),
-        ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models.", "GET, HEAD"),
-        ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models.", "GET, HEAD"),
+        ("POST", "/", 405, "method_not_supported", "Not allowed to POST on /. Allowed: GET, HEAD.", "GET, HEAD"),
+        ("GET", "/v1/conversations", 405, "method_not_supported", "Not allowed to GET on /v1/conversations. Allowed: POST.", "POST"),
+        ("PUT", "/v1/conversations/a", 405, "method_not_supported", "Not allowed to PUT on /v1/conversations/a. Allowed: DELETE, GET, HEAD, POST.", "DELETE, GET, HEAD, POST"),
+        ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models. Allowed: GET, HEAD.", "GET, HEAD"),
+        ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models. Allowed: GET, HEAD.", "GET, HEAD"),
     ],
 )  # fmt: skip
 async def test_request_of_an_unknown_path_or_method_gets_an_api_error(method, path, status, code, message, allow):

@@ -11,6 +11,14 @@ from gateway.backends.pass_through import ALIASES
 
 _SLASHES = re.compile("//+")
 _API = "/v1/"
+# Paths of Ollama's own API, with those of the gateway that do the same.
+_OLLAMA = {
+    "/api/chat": "/v1/chat/completions",
+    "/api/generate": "/v1/chat/completions",
+    "/api/embed": "/v1/embeddings",
+    "/api/embeddings": "/v1/embeddings",
+    "/api/tags": "/v1/models",
+}
 _MAX = 100  # characters of a path that are compared, in quadratic time
 
 
@@ -32,7 +40,12 @@ def corrected(scope: Scope, known: Collection[str]) -> Scope:
 
 
 def nearest(path: str, paths: Collection[str]) -> str | None:
-    """Return the path that is most like a path that does not exist: the shortest below it first; None if none is."""
+    """Return the path that is most like a path that does not exist: the shortest below it first; None if none is.
+
+    A path of Ollama's own API has the path that does the same.
+    """
+    if path in _OLLAMA:
+        return _OLLAMA[path]
     below = (one for one in paths if one.startswith(f"{path}/") and len(path) > len(_API))
     alike = get_close_matches(path[:_MAX], paths, n=1)
     return min(below, key=len, default=None) or next(iter(alike), None)

@@ -83,9 +83,9 @@ async def _routing(request: Request, error: Exception) -> Response:
     path = request.url.path
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        allow = {"Allow": ", ".join(_methods(request))}
-        problem = MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem
-        return error_response(problem, request.scope, allow)
+        allowed = ", ".join(_methods(request))
+        problem = MethodNotAllowed(f"Not allowed to {request.method} on {path}. Allowed: {allowed}.").problem
+        return error_response(problem, request.scope, {"Allow": allowed})
     if error.status_code == 404:
         return error_response(_unknown_path(request).problem, request.scope)
     return error_response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), request.scope, headers)

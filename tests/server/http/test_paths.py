@@ -104,7 +104,10 @@ async def test_head_is_not_documented_apart():
         ("/v1/chat", "/v1/chat/completions"),
         ("/chat", "/v1/chat/completions"),
         ("/v1", None),
-        ("/api/chat", None),
+        ("/api/chat", "/v1/chat/completions"),
+        ("/api/generate/", "/v1/chat/completions"),
+        ("/api/tags", "/v1/models"),
+        ("/api/pull", None),
         ("/v1/" + "x" * 10_000, None),
     ],
 )
