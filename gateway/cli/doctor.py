@@ -18,7 +18,7 @@ from gateway import config, formats
 from gateway.backends.model_metadata import ModelMetadata
 from gateway.cli.doctor_runner import ModelExaminer
 from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, UnreadableFile, build_config
-from gateway.doctor.checks import run_checks
+from gateway.doctor.checks import is_missing, run_checks
 from gateway.doctor.config_merge import merge_config
 from gateway.doctor.probe_requests import PROBE_REQUESTS
 from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
@@ -28,7 +28,7 @@ from gateway.server.process.config_source import ConfigSource, NoServerFound, ha
 from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config, identify
-from gateway.server.upstream.model_registry import BackendRoute
+from gateway.server.upstream.model_registry import BackendRoute, unknown_model_error
 
 _ANSWER_SECONDS = 120.0  # for one response
 _NO_SUCH = "The server does not list this model."
@@ -98,7 +98,7 @@ def start_command(file: Path, here: Path | None = None) -> str:
 
 def _report_text(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
     """Return the findings and their configuration as text."""
-    block = merge_config("", servers) if not all(server.problem for server in servers) else ""
+    block = merge_config("", servers) if not all(server.failed for server in servers) else ""
     if as_json:
         return json.dumps({"servers": report_json(servers), "config": block}, ensure_ascii=False, indent=2)
     head = "\n\n# For the gateway's configuration; --write adds it to the file.\n"
@@ -145,20 +145,25 @@ async def _examine(
 ) -> ExaminedServer:
     settings, backend = server.settings, server.backend
     examiner = ModelExaminer(backend, settings, until, _ANSWER_SECONDS, tick)
-    models = []
+    models, missing = [], []
     for model in server.models:
         findings = await examiner.examine(model, known.models.get(server.names.get(model, "")))
-        models.append(ExaminedModel(model, findings, run_checks(findings, options.only)))
+        if model in options.models and is_missing(findings):
+            missing.append(model)
+        else:
+            models.append(ExaminedModel(model, findings, run_checks(findings, options.only)))
+    listed = [one.id for one in backend.last_list()]
+    problems = [unknown_model_error(model, listed).problem.message for model in missing]
     return ExaminedServer(
         name=backend.name,
         kind=settings.kind,
         url=settings.url,
         key=f"${{{options.key}}}" if options.key else "",
-        listed_models=tuple(server.listed_models),
+        listed_models=tuple(one for one in server.listed_models if one not in missing),
         names=server.names,
         models=tuple(models),
         embedding_models=server.embedding_models,
-        problem=server.problem,
+        problem=server.problem or "  ".join(problems),
     )
 
 

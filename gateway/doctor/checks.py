@@ -304,6 +304,12 @@ def run_checks(findings: Findings, names: Collection[str] = ()) -> dict[str, Ver
     return {name: check.judge(findings) for name, check in CHECKS.items() if not names or name in names}
 
 
+def is_missing(findings: Findings) -> bool:
+    """Return True if the server says that it does not have the model."""
+    plain = findings.probe_responses.get("plain")
+    return bool(plain and plain.problem and plain.problem.code == "model_not_found")
+
+
 def newly_ignored_fields(findings: Findings) -> set[str]:
     """Return the fields that the server ignores, and that the gateway does not know it to ignore."""
     found = {check.field for check in CHECKS.values() if check.judge(findings).ignored}

@@ -29,7 +29,7 @@ def merge_config(text: str, servers: Sequence[ExaminedServer], file: str = "") -
     kept = "" if document else text  # a document without data has comments at most
     document = document or CommentedMap()
     backends, models = _YamlMapping(document, "backends"), _YamlMapping(document, "models")
-    conflicts = [one for server in servers if not server.problem for one in _add(server, backends, models)]
+    conflicts = [one for server in servers if not server.failed for one in _add(server, backends, models)]
     if conflicts:
         raise ConfigError([ConfigFault(file, None, key, text) for key, text in conflicts])
     out = StringIO()

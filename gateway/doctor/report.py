@@ -31,7 +31,7 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
     listed_models: all models that the server lists.
     names: the server's model name → the name in the configuration.
     embedding_models: models that only make embeddings, by name; they get no probes.
-    problem: why no model could be examined; "" if some were.
+    problem: why no model could be examined, or some models of the options could not; "" without a problem.
     """
 
     name: str
@@ -48,6 +48,11 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
     def ignores(self) -> tuple[str, ...]:
         """The fields that the server ignores, and that the gateway does not know it to ignore."""
         return tuple(sorted({field for one in self.models for field in newly_ignored_fields(one.findings)}))
+
+    @property
+    def failed(self) -> bool:
+        """True if no model could be examined."""
+        return bool(self.problem) and not self.models
 
     @property
     def well(self) -> bool:

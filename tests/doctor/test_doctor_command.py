@@ -88,6 +88,18 @@ async def test_doctor_command_examines_the_named_models():
     assert [one.model for one in server.models] == ["b", "x"] and server.listed_models == ("a", "b", "c")
 
 
+async def test_doctor_command_names_the_models_of_a_server_that_lacks_the_named_one():
+    missing = whole({"error": {"message": "The model `x` does not exist.", "code": "model_not_found"}}, status=404)
+    problem = "The model 'x' does not exist or you do not have access to it. There are: m."
+    async with serving(missing) as upstream:
+        code, out, _ = await run(*at(upstream), "--model", "x")
+    assert (code, out) == (1, f"openai: openai at {upstream.url}\n  {problem}\n")
+    async with serving(missing, missing, missing, HELLO) as upstream:
+        code, out, _ = await run(*at(upstream), "--model", "x", "--model", "m", "--only", "chat")
+    assert code == 1 and problem in out and f"openai at {upstream.url}, model m\n" in out
+    assert "was not tested" not in out and "\n  m:\n" in out and "\n  x:\n" not in out
+
+
 @pytest.mark.parametrize(
     ("listed", "kind"),
     [
