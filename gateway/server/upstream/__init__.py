@@ -17,14 +17,8 @@ a response for one reader at a time.  All waits can be cancelled without losing 
 """
 
 from gateway.server.upstream.connection_pool import ConnectionPool, PendingPost
-from gateway.server.upstream.http_connection import (
-    DECLINED,
-    HANDLED,
-    WAKE,
-    DataCallback,
-    DataOutcome,
-    UpstreamResponse,
-)
+from gateway.server.upstream.data_callback import DECLINED, HANDLED, WAKE, DataCallback, DataOutcome
+from gateway.server.upstream.http_connection import UpstreamResponse
 
 __all__ = [
     "DECLINED",

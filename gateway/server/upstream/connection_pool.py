@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from gateway.errors import NoResponse, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.server.upstream.failure_text import cause_text, end_sentence
 from gateway.server.upstream.http_connection import UpstreamConnection, UpstreamResponse
-from gateway.server.upstream.idle_connections import IdleConnections
 
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
@@ -30,7 +29,7 @@ class PendingPost:
 
     response: exists from the moment of sending.
     kept: the response on a connection that was kept; without one the pool sends the request on a new connection.
-    until: time on the loop's clock.  If a kept connection closes by then without a byte, the backend closed it before
+    until: time of `perf_counter`.  If a kept connection closes by then without a byte, the backend closed it before
     the request arrived, so the pool sends the request again.  Later, a model may have worked on the request.
     repeated: the request was sent again.
     """
@@ -70,6 +69,29 @@ class PendingPost:
         self.response.close()
 
 
+class IdleConnections:
+    """The idle connections, at most `limit`; the one used last goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._connections: dict[UpstreamConnection, None] = {}
+
+    def add(self, connection: UpstreamConnection) -> bool:
+        """Keep a connection; return False if the limit is reached."""
+        if len(self._connections) >= self.limit:
+            return False
+        self._connections[connection] = None
+        return True
+
+    def pop(self) -> UpstreamConnection | None:
+        """Remove and return the connection used last; None if no connection is idle."""
+        return self._connections.popitem()[0] if self._connections else None
+
+    def discard(self, connection: UpstreamConnection) -> None:
+        """Remove a connection, if it is kept."""
+        self._connections.pop(connection, None)
+
+
 class ConnectionPool:
     """The connections to one backend."""
 
@@ -102,7 +124,7 @@ class ConnectionPool:
         self._prefix, self._without = parts.path.rstrip("/"), without
         self.tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
         self._connect_seconds, self._resend_seconds = connect, reused
-        self._idle = IdleConnections[UpstreamConnection](idle_connections)
+        self._idle = IdleConnections(idle_connections)
         common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
         self._common_lines = {"host": f"host: {parts.netloc}", **_header_lines(common)}
         self._cached_head = lru_cache(_PATHS)(partial(self._head_without_length, headers={}))
@@ -126,12 +148,14 @@ class ConnectionPool:
         """
         framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
         head = b"%b%b\r\n\r\n" % (self._head_without_length(path, headers), framing)
-        connection = UpstreamConnection(asyncio.get_running_loop(), IdleConnections(0))
+        none = IdleConnections(0)
+        connection = UpstreamConnection(asyncio.get_running_loop(), none.add, none.discard)
         return PendingPost(self, head, b"", connection.open(self._open_connection, head, b""))
 
     def post_on_new_connection(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request on a new connection."""
-        return UpstreamConnection(asyncio.get_running_loop(), self._idle).open(self._open_connection, head, body)
+        connection = UpstreamConnection(asyncio.get_running_loop(), self._idle.add, self._idle.discard)
+        return connection.open(self._open_connection, head, body)
 
     async def close(self) -> None:
         """Close idle connections, and keep none from now on.  Responses in progress can be read to their end."""

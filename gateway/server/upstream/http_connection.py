@@ -4,7 +4,6 @@ import asyncio
 import ssl as tls
 from collections.abc import Awaitable, Callable
 from copy import copy
-from enum import Enum
 from math import inf
 from time import perf_counter
 
@@ -12,7 +11,7 @@ import httptools
 
 from gateway.errors import ConnectionLost, NoResponse, UpstreamError, UpstreamInvalid
 from gateway.server.http.deadline_timer import DeadlineTimer
-from gateway.server.upstream.idle_connections import IdleConnections
+from gateway.server.upstream.data_callback import DECLINED, HANDLED, DataCallback
 from gateway.warnings import safe_name
 
 HEAD_LIMIT = 64 * 1024  # bytes of informational responses, headers and trailers without a byte of body
@@ -21,18 +20,6 @@ _LARGE = 1 << 14  # bytes of a body that is not joined with the headers
 _COMPRESSED = "its body is compressed ({}); switch compression off at the server or its proxy"
 # Connects; returns the error of a failure, or None.
 OpenConnection = Callable[["UpstreamConnection"], Awaitable[UpstreamError | None]]
-
-
-class DataOutcome(Enum):
-    """The result of a callback for data that arrives while a task waits."""
-
-    HANDLED = "handled"  # the data is used, and the task sleeps on
-    WAKE = "wake"  # the data is used, and the task has to wake
-    DECLINED = "declined"  # the data is unused, and the task has to read it
-
-
-HANDLED, WAKE, DECLINED = DataOutcome
-DataCallback = Callable[[bytes, float], DataOutcome]  # with the data and the time of its arrival
 
 
 class UpstreamResponse:
@@ -239,12 +226,20 @@ class UpstreamResponse:
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """A socket, perhaps with TLS over it, that carries one response at a time."""
+    """A socket, perhaps with TLS over it, that carries one response at a time.
+
+    keep: keeps the connection while it is idle; returns False if it does not.  discard: called once it is closed.
+    """
 
     _raw: asyncio.Transport  # the socket
     _out: asyncio.Transport  # the target of requests: the socket or its TLS
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections["UpstreamConnection"]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        keep: Callable[["UpstreamConnection"], bool],
+        discard: Callable[["UpstreamConnection"], None],
+    ) -> None:
         # Defaults of the class would make each change of them a search.
         self._opening: asyncio.Task[None] | None = None  # until the connection is established
         self._response: UpstreamResponse | None = None
@@ -254,7 +249,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.loop = loop
         self.timer, self.clock = DeadlineTimer(loop), perf_counter
         self.closed = loop.create_future()  # done when the socket is closed
-        self._idle = idle
+        self._keep, self._discard = keep, discard
         self.reading_paused = False
 
     def open(self, connect: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
@@ -281,7 +276,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the socket at once and discard unsent data."""
-        self._idle.discard(self)
+        self._discard(self)
         if self._opening:
             self._opening.cancel()
             self.timer.cancel()
@@ -300,7 +295,7 @@ class UpstreamConnection(asyncio.Protocol):
         # The parser and the timer refer to the response, which refers to this connection: cycles.
         self._response = self.parser = self._parse = None
         self.timer.stop()
-        if not (keep and self._is_reusable() and self._idle.add(self)):
+        if not (keep and self._is_reusable() and self._keep(self)):
             self.abort()
 
     async def send_piece(self, piece: bytes, seconds: float) -> bool:
@@ -358,7 +353,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Fail an open response, and mark the connection as closed."""
         if self._response is not None and not self._opening:
             self._response.fail_as_broken()
-        self._idle.discard(self)
+        self._discard(self)
         self.timer.cancel()
         self.resume_writing()
         self.closed.set_result(None)
