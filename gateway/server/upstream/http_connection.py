@@ -338,9 +338,7 @@ class UpstreamConnection(asyncio.Protocol):
             if response.notify_reader():
                 self._pause_reading()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
-            cause = error.__context__ or error
-            what = "an invalid response" if isinstance(cause, UpstreamInvalid) else "no valid HTTP"
-            response.end(UpstreamInvalid(f"The backend sent {what}: {cause}."))
+            response.end(UpstreamInvalid(_invalid_text(error)))
             self.abort()
 
     def eof_received(self) -> None:
@@ -393,3 +391,10 @@ class UpstreamConnection(asyncio.Protocol):
         # while the kernel still hands out the data that arrived before.
         self.reading_paused = True
         self._raw.pause_reading()
+
+
+def _invalid_text(error: Exception) -> str:
+    """Return the message for a failed parse.  A function, as a local variable of its caller would be a cycle."""
+    cause = error.__context__ or error
+    what = "an invalid response" if isinstance(cause, UpstreamInvalid) else "no valid HTTP"
+    return f"The backend sent {what}: {cause}."
