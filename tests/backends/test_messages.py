@@ -98,6 +98,11 @@ OUTPUTS = {
         [assistant(None, "a"), result("a", "[image #1]"), tool_images(PNG), assistant(None, "b"), result("b", "[image #1]"), tool_images(JPG), assistant("x")],
         [APART],
     ),
+    "a reference to a tool beside an image is a text": (
+        [assistant(None, "a"), result("a", [text("x"), {"type": "tool_reference", "name": "g"}, PNG])],
+        [assistant(None, "a"), result("a", "x\n[tool available: g]\n[image #1]"), tool_images(PNG)],
+        ["translated:tool_reference", APART],
+    ),
     "what is no image is called otherwise": (
         [assistant(None, "a"), result("a", [SOUND, PNG])],
         [assistant(None, "a"), result("a", "[attachment #1]\n[image #2]"), tool_images(SOUND, PNG, of="attachments and images")],

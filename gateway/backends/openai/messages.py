@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import DecodeError, Struct, json
 
-from gateway.request import LEADING, Message, are_text_only
+from gateway.request import LEADING, Message, are_text_only, tool_reference_text
 from gateway.warnings import Warnings
 
 _NO_OUTPUT = "[no output]"
@@ -33,7 +33,7 @@ def split_media_from_tool_results(items: Sequence[Message], ledger: Warnings) ->
     media: list[dict[str, Any]] = []
     for message in items:
         if _has_media(message):
-            apart.append({**message, "content": _numbered(message["content"], media)})
+            apart.append({**message, "content": _numbered(message["content"], media, ledger)})
             continue
         if message["role"] != "tool" and media:
             apart.append(_shown(media))
@@ -120,13 +120,21 @@ def _has_media(message: Message) -> bool:
     )
 
 
-def _numbered(parts: Sequence[dict[str, Any]], media: list[dict[str, Any]]) -> str:
-    """Return the text of a tool output with a numbered placeholder for each medium, and append the media to `media`."""
+def _numbered(parts: Sequence[dict[str, Any]], media: list[dict[str, Any]], ledger: Warnings) -> str:
+    """Return the text of a tool output with a numbered placeholder for each medium, and append the media to `media`.
+
+    A reference to a tool becomes its text.
+    """
     texts: list[str] = []
     for part in parts:
-        if part["type"] != "text":
+        if part["type"] == "text":
+            texts.append(part["text"])
+        elif part["type"] == "tool_reference":
+            texts.append(tool_reference_text(str(part.get("name") or "")))
+            ledger.add("translated", "tool_reference")
+        else:
             media.append(part)
-        texts.append(part["text"] if part["type"] == "text" else f"[{_noun(part)} #{len(media)}]")
+            texts.append(f"[{_noun(part)} #{len(media)}]")
     return "\n".join(texts)
 
 
