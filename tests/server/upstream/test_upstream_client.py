@@ -1037,6 +1037,14 @@ async def test_upstream_chunk_callback_is_not_called_without_a_waiting_reader():
             assert (callback.chunks, answer.take()) == ([b"one"], b"onetwothree")
 
 
+async def words(count, clock, chunks, callback):
+    """Let a callback get so many chunks, 0.3 s apart."""
+    for number in range(1, count + 1):
+        clock.advance(0.3)
+        chunks.put_nowait(b"word")
+        await callback.called(number)
+
+
 @on_both_loops
 async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
     chunks, clock, callback = asyncio.Queue(), Clock(), Callback(HANDLED)
@@ -1048,10 +1056,7 @@ async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
             assert not await waiting
             assert callback.chunks == []
             waiting = answer.ready(0.4, callback)
-            for number in range(1, 9):
-                clock.advance(0.3)
-                chunks.put_nowait(b"word")
-                await callback.called(number)
+            await words(8, clock, chunks, callback)
             clock.advance(0.3)
             assert not waiting.done()
             clock.advance(0.2)
@@ -1068,10 +1073,7 @@ async def test_upstream_wait_with_a_callback_ends_at_its_last_time():
         with closing(await post(pool, "/", b"")) as answer:
             answer._connection.timer, answer._connection.clock = DeadlineTimer(clock), clock.time
             waiting = answer.ready(0.4, callback, until=1.0)
-            for number in range(1, 4):
-                clock.advance(0.3)
-                chunks.put_nowait(b"word")
-                await callback.called(number)
+            await words(3, clock, chunks, callback)
             clock.advance(0.05)
             assert not waiting.done()
             clock.advance(0.1)
